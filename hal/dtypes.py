@@ -68,8 +68,13 @@ _ROWS = (
     Dtype("float32", 32, "float", 24, "float32", "float32", exponent=8),
     Dtype("float64", 64, "float", 53, "float64", "float64", exponent=11),
     Dtype("int8", 8, "integer", 7, "int8", "int32"),
+    Dtype("int16", 16, "integer", 15, "int16", "int32"),
     Dtype("int32", 32, "integer", 31, "int32", "int32"),
     Dtype("int64", 64, "integer", 63, "int64", "int64"),
+    Dtype("uint8", 8, "integer", 8, "uint8", "int32", signed=False),
+    Dtype("uint16", 16, "integer", 16, "uint16", "uint32", signed=False),
+    Dtype("uint32", 32, "integer", 32, "uint32", "uint32", signed=False),
+    Dtype("uint64", 64, "integer", 64, "uint64", "uint64", signed=False),
     Dtype("bool", 8, "bool", 1, "bool", "bool"),
     Dtype("tf32", 32, "float", 11, "float32", "float32", exponent=8, matrix_only=True),
 )

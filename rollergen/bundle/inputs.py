@@ -49,9 +49,11 @@ def _mixed(words: np.ndarray) -> np.ndarray:
 def _values(words: np.ndarray, dtype: str, magnitude: int | None) -> np.ndarray:
     if dtype == "bool":
         return words >> np.uint64(63)
+    unsigned = not DTYPES[dtype].signed
     if magnitude is not None:
-        return ((words >> np.uint64(32)) % np.uint64(2 * magnitude + 1)).astype(np.int64) - magnitude
+        numbers = ((words >> np.uint64(32)) % np.uint64(2 * magnitude + 1)).astype(np.int64) - magnitude
+        return np.abs(numbers) if unsigned else numbers
     if not is_float(dtype):
-        return (words >> np.uint64(60)).astype(np.int64) - 8
+        return (words >> np.uint64(60)).astype(np.int64) - (0 if unsigned else 8)
     bits = DTYPES[dtype].significant
     return (words >> np.uint64(64 - bits)).astype(np.float64) * 2.0 ** (1 - bits) - 1.0

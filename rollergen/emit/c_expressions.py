@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rollergen.emit.index_code import LONG, index_code
+from rollergen.expr.dtypes import is_integer
 from rollergen.expr.index import Bounds, Index
 from rollergen.hal.dtypes import DTYPES
 from rollergen.lower.expressions import (
@@ -54,7 +54,6 @@ def scalar_types(signed: Mapping[int, str], unsigned: Mapping[int, str]) -> dict
     Floats that exist in memory only are the bits that they are made of, conditions and masks signed integers.
     """
     names = {f"mask{bits}": word for bits, word in signed.items()}
-    names |= {f"uint{bits}": word for bits, word in unsigned.items()}
     for row in DTYPES.values():
         if row.kind == "float" and not row.narrow:
             names[row.name] = {32: "float", 64: "double"}[row.bits]
@@ -175,7 +174,7 @@ class CExpressions:
     def stored(self, node: Expr) -> str:
         """`node`'s text where what takes it has its dtype, and so cuts it off to that."""
         kind = type(node)
-        if kind is Operation and node.dtype == "int8" and _outgrows(node):
+        if kind is Operation and _outgrows(node):
             return self.operation(node)[0]  # type: ignore[arg-type]
         return node.name if kind is Name else self._levelled[kind](self, node)[0]  # type: ignore[union-attr]
 
@@ -208,7 +207,7 @@ class CExpressions:
 
     def computed(self, node: Operation) -> tuple[str, int]:
         written = self.operation(node)
-        return self.cut_off(node, written) if node.dtype == "int8" else written
+        return self.cut_off(node, written) if _outgrows(node) else written
 
     def broadcast(self, node: Broadcast) -> str:
         return self.spread(self.expression(node.operand), node.dtype, node.lanes)
@@ -248,16 +247,11 @@ class CExpressions:
         return (f"{at} >= {node.low}" if node.high is None else f"{at} < {node.high}"), ORDER
 
     def cut_off(self, node: Operation, written: tuple[str, int]) -> tuple[str, int]:
-        """``written`` within the range of the dtype: C computes with a char as an int, which does not wrap around."""
-        if not _outgrows(node):
-            return written
+        """``written`` within the range of the dtype: C computes with chars and shorts as ints, which do not wrap."""
         text, level = written
         return f"({self.scalars[node.dtype]})" + (text if level == ATOM else f"({text})"), UNARY
 
     def operation(self, node: Operation) -> tuple[str, int]:
-        # Cut off once, at the end: sums and products of what was cut off differ in nothing else.
-        if node.dtype == "int8" and _outgrows(node):
-            node = replace(node, operands=tuple(_wide(operand) for operand in node.operands))
         if node.op == "select":
             condition, yes, no = node.operands
             # Compilers warn of a bit operation before "?".
@@ -276,6 +270,8 @@ class CExpressions:
         else:
             left = self.within(a, level)
             right = self.within(b, level if level >= LOGIC_AND else level - 1)
+            if node.op == "mul" and _outgrows(node):  # of two ushorts it passes what an int holds
+                left = f"({self.scalars['uint32']}){self.within(a, ATOM)}"
         return f"{left}*{right}" if spelling == "*" else f"{left} {spelling} {right}", level
 
 
@@ -298,11 +294,8 @@ def _at_level(spell: Callable[[Any, Any], str], level: int) -> Callable[[Any, An
 
 def _outgrows(node: Expr) -> bool:
     """Whether C computes it in a wider dtype than its own."""
-    return node.dtype == "int8" and isinstance(node, Operation) and node.lanes == 1 and node.op in _GROWING
-
-
-def _wide(node: Expr) -> Expr:
-    return replace(node, dtype="int32") if isinstance(node, Operation) and _outgrows(node) else node
+    narrow = node.dtype in DTYPES and is_integer(node.dtype) and DTYPES[node.dtype].bits < 32
+    return narrow and isinstance(node, Operation) and node.lanes == 1 and node.op in _GROWING
 
 
 def number(value: float | int | bool, dtype: str, long: str = "L") -> str:

@@ -25,7 +25,6 @@ UNSIGNED = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "u
 """The language's words for integers of so many bits."""
 SCALARS = scalar_types({8: "signed char", 16: "short", 32: "int", 64: "long long"}, UNSIGNED)
 _BYTES = {scalar: STORAGE_BYTES[dtype] for dtype, scalar in SCALARS.items() if dtype in STORAGE_BYTES}
-_BYTES |= {"short": 2, "unsigned char": 1}
 WIDEST_BYTES = 16
 """Of one access; wider vectors are several of them."""
 _BIT_CASTS = {

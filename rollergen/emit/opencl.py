@@ -9,6 +9,7 @@ from rollergen.emit.c_expressions import ATOM, SCALARS
 from rollergen.emit.c_family import CFamily
 from rollergen.emit.division import WIDTH, functions, reciprocal
 from rollergen.emit.unrolling import steps_at_once
+from rollergen.expr.dtypes import is_integer
 from rollergen.hal.languages import Language
 from rollergen.hal.masked_stores import Vectors
 from rollergen.hal.runtime import host_runtime_for, no_device_by_language
@@ -213,7 +214,7 @@ class OpenCL(CFamily):
         operand = node.operand
         if node.bits and node.lanes > WIDEST_VECTOR:
             return f"__builtin_astype({self.expression(operand)}, {self.type(node.dtype, node.lanes)})"
-        if node.bits:
+        if node.bits and not (node.lanes == 1 and is_integer(node.dtype) and is_integer(operand.dtype)):
             return f"as_{self.type(node.dtype, node.lanes)}({self.expression(operand)})"
         if node.lanes == 1:
             return f"({self.type(node.dtype)}){self.within(operand, 0)}"

@@ -1,4 +1,5 @@
-"""What the operations of values are on NumPy arrays: in float64, in int64 within the range of the dtype, in bool."""
+"""What the operations of values are on NumPy arrays: in float64, in int64 within the range of the dtype (uint64 in its
+own), in bool."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.dtypes import is_float, numpy_dtype
+from rollergen.expr.dtypes import is_float, is_integer, numpy_dtype
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
 
@@ -16,7 +17,9 @@ Array = Any
 
 def wide(dtype: str) -> Any:
     """What values of a dtype are evaluated in."""
-    return np.float64 if is_float(dtype) else (np.bool_ if dtype == "bool" else np.int64)
+    if is_float(dtype):
+        return np.float64
+    return np.bool_ if dtype == "bool" else np.uint64 if dtype == "uint64" else np.int64
 
 
 def applied(node: Unary | Binary, *operands: Array) -> Array:
@@ -28,7 +31,9 @@ def applied(node: Unary | Binary, *operands: Array) -> Array:
 
 def wrapped(x: Array, dtype: str) -> Array:
     """`x` within the range of `dtype`: integers beyond it wrap around, floats stay as they are."""
-    return np.asarray(x).astype(numpy_dtype(dtype)).astype(np.int64) if dtype in ("int8", "int32") else x
+    if not is_integer(dtype) or dtype == "int64":
+        return x
+    return np.asarray(x).astype(numpy_dtype(dtype)).astype(wide(dtype))
 
 
 def converted(x: Array, dtype: str) -> Array:
@@ -37,7 +42,10 @@ def converted(x: Array, dtype: str) -> Array:
         return np.asarray(x, np.float64)
     if dtype == "bool":
         return np.asarray(x) != 0
-    return wrapped(np.trunc(x).astype(np.int64), dtype)
+    whole = np.trunc(x)
+    if dtype == "uint64" and whole.dtype.kind == "f":  # beyond what int64 holds
+        return np.where(whole < 0, whole.astype(np.int64).astype(np.uint64), whole.astype(np.uint64))
+    return wrapped(whole.astype(wide(dtype)), dtype)
 
 
 def combined(value: Value, operands: Mapping[str, Array]) -> Array:

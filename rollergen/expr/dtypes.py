@@ -1,8 +1,8 @@
 """Element types and the rules between them.
 
-float16 and bfloat16 accumulate in float32, int8 in int32; a reduction's result has the dtype of
-its operands (int8: int32) unless told otherwise.  Python scalars are weak: they take the dtype of
-what they meet.  Nothing else is promoted.
+float16 and bfloat16 accumulate in float32, int8, uint8 and int16 in int32, uint16 in uint32; a reduction's result has
+the dtype of its operands (of integers: the accumulator's) unless told otherwise.  Python scalars are weak: they take
+the dtype of what they meet.  Nothing else is promoted.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def rounded(array: Any, dtype: str) -> Any:
     1.0078125
     """
     array = np.asarray(array)
-    if dtype != "bfloat16" or array.dtype.name not in ("float64", "int32", "int64"):
+    if dtype != "bfloat16" or array.dtype.itemsize < 4 or array.dtype == np.float32:
         return array.astype(numpy_dtype(dtype), copy=False)
-    if array.dtype == np.int64:
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
         array = _within_float64(array)
     exact = array.astype(np.float64)
     single = np.atleast_1d(exact.astype(np.float32))
@@ -85,9 +85,10 @@ def rounded(array: Any, dtype: str) -> Any:
 
 
 def _within_float64(whole: Any) -> Any:
-    """int64 numbers that float64 holds, on the same side of every multiple of 4096 beyond 2**53."""
+    """Integers of 64 bits that float64 holds, on the same side of every multiple of 4096 beyond 2**53."""
     low = whole & 2047
-    return np.where(np.abs(whole.astype(np.float64)) < 2.0**53, whole, whole - low + (low != 0) * 1024)
+    middle = whole - low + (low != 0).astype(whole.dtype) * 1024
+    return np.where(np.abs(whole.astype(np.float64)) < 2.0**53, whole, middle)
 
 
 def is_float(dtype: str) -> bool:
@@ -117,7 +118,7 @@ def accumulator_dtype(dtype: str) -> str:
 
 def reduced_dtype(dtype: str) -> str:
     """Dtype of a reduction's result over values of `dtype`."""
-    return "int32" if dtype == "int8" else dtype
+    return DTYPES[dtype].accumulator if is_integer(dtype) else dtype
 
 
 def common_dtype(a: str, b: str, operation: str) -> str:

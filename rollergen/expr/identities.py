@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.expr.arithmetic import applied, combined, converted, wide
-from rollergen.expr.dtypes import is_float
+from rollergen.expr.dtypes import bounds, is_float
 from rollergen.expr.values import Binary, Cast, Combiner, Const, IndexValue, Load, Select, Unary, Value
 
 _FLOATS = (0.0, 1.0, -1.0, 0.5, -0.25, 3.0, -7.5, 100.0, -1000.0)
@@ -107,5 +107,7 @@ class _Elements:
         if producer is not None and self._behind < _FARTHEST:
             computed = _Elements(dict(producer.axes), self._behind + 1).of(producer.body)
             return self._random.permutation(np.broadcast_to(computed, _TRIED))
-        numbers = (False, True) if value.dtype == "bool" else (_FLOATS if is_float(value.dtype) else _INTEGERS)
+        low, high = bounds(value.dtype)
+        tried = (False, True) if value.dtype == "bool" else (_FLOATS if is_float(value.dtype) else _INTEGERS)
+        numbers = [number for number in tried if low <= number <= high]
         return np.asarray(numbers, wide(value.dtype))[self._random.integers(0, len(numbers), _TRIED)]

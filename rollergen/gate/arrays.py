@@ -148,12 +148,13 @@ def unequal_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def fill_random(array: np.ndarray, rng: np.random.Generator) -> None:
-    """Uniform in [-1, 1) (floats), in -8 ... 7 (integers), or true and false."""
+    """Uniform in [-1, 1) (floats), in -8 ... 7 (integers; unsigned: 0 ... 15), or true and false."""
     kind = array.dtype
     if kind == np.bool_:
         array[...] = rng.integers(0, 2, array.shape)
-    elif kind.kind == "i":
-        array[...] = rng.integers(-8, 8, array.shape)
+    elif kind.kind in "iu":
+        low = -8 if kind.kind == "i" else 0
+        array[...] = rng.integers(low, low + 16, array.shape)
     else:
         values = array if kind in (np.float32, np.float64) else np.empty(array.shape, np.float32)
         rng.random(out=values, dtype=values.dtype)
@@ -171,20 +172,21 @@ def random_array(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -
 
 
 def fill_whole(array: np.ndarray, low: int, high: int, rng: np.random.Generator) -> None:
-    """Whole numbers from ``low`` to ``high``; true and false where the dtype is bool."""
-    low, high = (0, 1) if array.dtype == np.bool_ else (low, high)
+    """Whole numbers from ``low`` (unsigned: 0) to ``high``; true and false where the dtype is bool."""
+    low, high = (0, 1) if array.dtype == np.bool_ else (0 if array.dtype.kind == "u" else low, high)
     array[...] = rng.integers(low, high, array.shape, dtype=np.int8, endpoint=True)
 
 
 def fill_ramp(array: np.ndarray, magnitude: int) -> None:
-    """Whole numbers that count the elements, from ``-magnitude`` to ``magnitude`` and again: neighbours, rows and
-    columns all differ, so an element taken from another place shows."""
+    """Whole numbers that count the elements, from ``-magnitude`` (unsigned: 0) to ``magnitude`` and again: neighbours,
+    rows and columns all differ, so an element taken from another place shows."""
     kind, flat = array.dtype, array.reshape(-1)
     if kind == np.bool_:
         period = np.arange(7) * 5 % 7 < 3
     else:
-        most = min(magnitude, 127) if kind == np.int8 else magnitude
-        period = np.arange(-most, min(most + 1, flat.size - most), dtype=np.int32).astype(kind)
+        most = min(magnitude, np.iinfo(kind).max) if kind.kind in "iu" else magnitude
+        least = 0 if kind.kind == "u" else -most
+        period = np.arange(least, min(most + 1, flat.size + least), dtype=np.int32).astype(kind)
     for start in range(0, flat.size, period.size):
         part = flat[start : start + period.size]
         part[...] = period[: part.size]

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from rollergen.expr.dtypes import is_float, numpy_dtype
+from rollergen.expr.arithmetic import wide
+from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import fill_ramp, fill_random, fill_whole
 from rollergen.gate.facts import Facts
 from rollergen.gate.tolerance import unit_roundoff
+from rollergen.hal.dtypes import DTYPES
 
 LARGE = 1024.0
 """Exact in every floating dtype, its products of two within float32's and bfloat16's range."""
@@ -125,12 +127,11 @@ def _ends(dtype: str, facts: Facts) -> np.ndarray:
     floats, sums and products of some wrap around."""
     if is_float(dtype) or dtype == "bool":
         return np.zeros(0, np.int64)
-    info = np.iinfo(numpy_dtype(dtype))
-    found = [info.min, info.min, info.max, info.max, info.min, -1, info.min + 1, 1, info.max - 1]
+    low, high = DTYPES[dtype].limits
+    found = [low, low, high, high, low, -1, low + 1, 1, high - 1]
     for bits in (7, 8, 15, 16, 24, 31, 32, 53):
-        near = (0, 2**bits, 2**bits + 1, 2**bits - 1, 2**bits, -(2**bits) - 1)
-        found += [number for number in near if info.min <= number <= info.max]
-    return np.array(found, np.int64)
+        found += [0, 2**bits, 2**bits + 1, 2**bits - 1, 2**bits, -(2**bits) - 1]
+    return np.array([number for number in found if low <= number <= high], wide(dtype))
 
 
 RANDOM = Whole("random inputs", "wrong terms, wrong places, precision lost", lambda facts: True, _random)

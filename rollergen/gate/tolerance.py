@@ -112,7 +112,7 @@ class _Scope:
             case Var():
                 return Accuracy(0.0, 0.0)
             case Cast(x):
-                inner = self.of(x)
+                inner = _wrapped(self.of(x), value.dtype) if DTYPES[x.dtype].signed else self.of(x)
                 if unit_roundoff(x.dtype) and not unit_roundoff(value.dtype) and value.dtype != "bool":
                     return inner.jumped().held_in(value.dtype)
                 return inner.rounded(value.dtype) if _narrows(x.dtype, value.dtype) else inner.held_in(value.dtype)
@@ -123,12 +123,19 @@ class _Scope:
                 if PRIMITIVES[op].jumps:
                     return inner.jumped()
                 units = PRIMITIVES[op].ulps
+                inner = _wrapped(inner, value.dtype) if op == "neg" else inner
                 return _inexact(inner.variance).rounded(value.dtype, units) if units else inner
             case Binary("mul", a, b):
                 return _product(self.of(a), self.of(b), _factor(a), _factor(b), value.dtype)
             case Binary(op, a, b):
-                return _binary(op, self.of(a), self.of(b), value.dtype)
+                found = _binary(op, self.of(a), self.of(b), value.dtype)
+                return _wrapped(found, value.dtype) if op == "sub" else found
         raise TypeError(f"no accuracy rule for {type(value).__name__}")
+
+
+def _wrapped(accuracy: Accuracy, dtype: str) -> Accuracy:
+    """Of numbers that may be negative in a dtype that may be unsigned: there they are large."""
+    return accuracy if DTYPES[dtype].signed else replace(accuracy, magnitude=largest_exact(dtype))
 
 
 def _narrows(source: str, target: str) -> bool:
@@ -347,7 +354,7 @@ def differences(
     ``exact``: `got` must be `want` rounded once to `dtype`.  NaN matches NaN, an infinity itself and what is beyond
     the dtype's range.  Truth values are compared as the bytes 0 and 1 that NumPy knows.
     """
-    if want.dtype.kind in "ib" and (exact or variance == 0.0):
+    if want.dtype.kind in "iub" and (exact or variance == 0.0):
         raw = got.view(np.uint8) if got.dtype == np.bool_ else got
         return np.asarray(raw != want.astype(raw.dtype))
     actual = got.astype(np.float64)

@@ -21,6 +21,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
+from rollergen.hal.dtypes import DTYPES
 from rollergen.lower import maths
 from rollergen.lower.expressions import (
     BITS,
@@ -220,7 +221,8 @@ def _number(x: Number, dtype: str) -> Number:
 
 def _single(out: Writer, x: Expr, dtype: str) -> Expr:
     """`x` as a float32 that `dtype` rounds as it would `x` itself.  (float32 holds what integers float16 holds.)"""
-    if x.dtype == "float64" or (x.dtype in ("int32", "int64") and dtype == "bfloat16"):
+    wide = not _is_mask(x) and DTYPES[x.dtype].significant > DTYPES["float32"].significant
+    if wide and (is_float(x.dtype) or dtype == "bfloat16"):
         return maths.call(out, "to_odd", x)
     return cast(out, x, "float32")
 
@@ -260,15 +262,16 @@ def _binary(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     return _wrapping(op, (a, b), dtype)
 
 
-_UNSIGNED = {"int32": "uint32", "int64": "uint64"}
-"""Integers whose overflow C leaves undefined, so that compilers take a square for positive; and what wraps around."""
-
-
 def _wrapping(op: str, operands: tuple[Expr, ...], dtype: str) -> Expr:
-    """The operation in `dtype`; sums, differences, products and negations of integers wrap around at its ends."""
-    lanes, unsigned = operands[0].lanes, _UNSIGNED.get(dtype)
-    if unsigned is None or op not in ("add", "sub", "mul", "neg"):
+    """The operation in `dtype`; sums, differences, products and negations of integers wrap around at its ends.
+
+    They are computed unsigned: what passes the ends of a signed integer C leaves undefined, so that compilers take a
+    square for positive.
+    """
+    lanes, row = operands[0].lanes, DTYPES[dtype]
+    if row.kind != "integer" or not row.signed or op not in ("add", "sub", "mul", "neg"):
         return Operation(op, operands, dtype, lanes)
+    unsigned = row.word
     made = Operation(op, tuple(_as_unsigned(one, unsigned) for one in operands), unsigned, lanes)
     return Convert(made, dtype, bits=True)
 

@@ -21,11 +21,9 @@ from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value
 from rollergen.hal.dtypes import DTYPES
 
-_UNSIGNED = {"uint16": 16, "uint32": 32, "uint64": 64}
-"""Dtypes that only texts have, and their bits."""
-BITS = {row.name: DTYPES[row.register].bits for row in DTYPES.values()} | _UNSIGNED
+BITS = {row.name: DTYPES[row.register].bits for row in DTYPES.values()}
 """Width of a value in a register: float16 and bfloat16 are computed with as float32."""
-STORAGE_BYTES = {row.name: row.itemsize for row in DTYPES.values()} | {n: bits // 8 for n, bits in _UNSIGNED.items()}
+STORAGE_BYTES = {row.name: row.itemsize for row in DTYPES.values()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import Index
+from rollergen.hal.dtypes import DTYPES
 from rollergen.lower.expressions import BITS, Call, Convert, Expr, Name, Number, Operation, Pointer, Read, Shuffle
 from rollergen.lower.ir import PRIVATE, Allocate, Function, Let, Statement, Write
 from rollergen.lower.writer import Writer
@@ -84,7 +85,7 @@ def _double_pow(functions: dict[str, Function], x: Expr, y: Expr) -> Expr:
 
 def _use(functions: dict[str, Function], make: Callable[..., Expr], name: str, *operands: Expr) -> Expr:
     x = operands[0]
-    full = f"{name}_{'f' if is_float(x.dtype) else 'i'}{BITS[x.dtype]}x{x.lanes}"
+    full = f"{name}_{'f' if is_float(x.dtype) else 'i' if DTYPES[x.dtype].signed else 'u'}{BITS[x.dtype]}x{x.lanes}"
     if full not in functions:
         body = _Body(functions, x.dtype, x.lanes)
         parameters = (body.x, body.y)[: len(operands)]
@@ -354,14 +355,14 @@ def _to_odd(b: _Body, x: Expr) -> Expr:
 
 
 def _within_float64(b: _Body, x: Expr) -> Expr:
-    """Integers that float64 holds: of int64 beyond 2**53 the middle of the 2048 neighbours among which it lies, unless
-    it is their first."""
-    if x.dtype != "int64":
+    """Integers that float64 holds: of 64 bits beyond 2**53 the middle of the 2048 neighbours among which it lies,
+    unless it is their first."""
+    if BITS[x.dtype] < 64:
         return x
-    bits = lambda op, a, mask: Operation(op, (a, b.number(mask, "int64")), "int64", b.lanes)
+    bits = lambda op, a, mask: Operation(op, (a, b.number(mask, x.dtype)), x.dtype, b.lanes)
     low = b.let("low", bits("bitand", x, 2047))
     start = b.let("start", b.sub(x, low))
-    middle = bits("shr", bits("bitand", b.add(low, b.number(2047, "int64")), 2048), 1)
+    middle = bits("shr", bits("bitand", b.add(low, b.number(2047, x.dtype)), 2048), 1)
     kept = b.let("kept", b.add(start, middle))
     size = b.let("size_of_whole", Convert(x, "float64"))
     return b.choose(b.test("lt", _magnitude(b, size, "of_whole"), b.number(2.0**53, "float64"), 64), x, kept)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.fuzzing.recipes import Line, Writer
 
 FLOATS = ("float32", "float32", "float32", "float16", "bfloat16", "float64")
-INTEGERS = ("int32", "int8", "int64")
+INTEGERS = ("int32", "int8", "int64", "uint8", "int16", "uint16", "uint32", "uint64")
 
 Step = Callable[["Writer", "Line"], str]
 
@@ -214,7 +214,7 @@ def _indexed(w: Writer, x: Line) -> str:
 
 
 def _cast(w: Writer, x: Line) -> str:
-    to = w.random.choice(["float16", "bfloat16", "float32", "float64", "int32"])
+    to = w.random.choice(["float16", "bfloat16", "float32", "float64", "int32", "uint8", "uint32"])
     return f'ops.cast({x.target}, "{to}")'
 
 

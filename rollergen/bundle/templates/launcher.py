@@ -191,13 +191,15 @@ def made_array(description, seed, position, magnitude):
 
 
 def values(words, dtype, magnitude):
-    """Whole numbers up to the magnitude; without one, integers from -8 to 7 and floats in [-1, 1)."""
+    """Whole numbers up to the magnitude; without one, integers from -8 to 7 (unsigned: 0 to 15), floats in [-1, 1)."""
     if dtype == "bool":
         return words >> np.uint64(63)
+    unsigned = dtype.startswith("uint")
     if magnitude is not None:
-        return stored(((words >> np.uint64(32)) % np.uint64(2 * magnitude + 1)).astype(np.int64) - magnitude, dtype)
+        numbers = ((words >> np.uint64(32)) % np.uint64(2 * magnitude + 1)).astype(np.int64) - magnitude
+        return stored(np.abs(numbers) if unsigned else numbers, dtype)
     if dtype not in SIGNIFICANT_BITS:
-        return (words >> np.uint64(60)).astype(np.int64) - 8
+        return (words >> np.uint64(60)).astype(np.int64) - (0 if unsigned else 8)
     bits = SIGNIFICANT_BITS[dtype]
     return stored((words >> np.uint64(64 - bits)).astype(np.float64) * 2.0 ** (1 - bits) - 1.0, dtype)
 

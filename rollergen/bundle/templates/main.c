@@ -16,7 +16,7 @@
 #include "pocl_cpu_name.h"
 
 enum role { INPUT, TEMPORARY, OUTPUT };
-enum dtype { FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT8, INT32, INT64, BOOL };
+enum dtype { FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, BOOL };
 
 struct buffer {
     const char *name;
@@ -57,7 +57,7 @@ struct test {
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static const size_t ITEM_BYTES[] = {2, 2, 4, 8, 1, 4, 8, 1};
+static const size_t ITEM_BYTES[] = {2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1};
 static const int SIGNIFICANT_BITS[] = {11, 8, 24, 53};
 
 struct session {
@@ -246,7 +246,11 @@ static uint64_t word_at(uint64_t seed, uint64_t position, uint64_t element) {
 
 static double value_of(uint64_t word, enum dtype dtype, uint64_t magnitude) {
     if (dtype == BOOL) return (double)(word >> 63);
-    if (magnitude) return (double)((word >> 32) % (2 * magnitude + 1)) - (double)magnitude;
+    if (magnitude) {
+        double whole = (double)((word >> 32) % (2 * magnitude + 1)) - (double)magnitude;
+        return dtype >= UINT8 ? fabs(whole) : whole;
+    }
+    if (dtype >= UINT8) return (double)(word >> 60);
     if (dtype >= INT8) return (double)(word >> 60) - 8;
     int bits = SIGNIFICANT_BITS[dtype];
     return (double)(word >> (64 - bits)) / (double)(UINT64_C(1) << (bits - 1)) - 1;
@@ -280,8 +284,13 @@ static void store(void *array, size_t at, enum dtype dtype, double value) {
         case FLOAT32: ((float *)array)[at] = single; break;
         case FLOAT64: ((double *)array)[at] = value; break;
         case INT8: ((int8_t *)array)[at] = (int8_t)value; break;
+        case INT16: ((int16_t *)array)[at] = (int16_t)value; break;
         case INT32: ((int32_t *)array)[at] = (int32_t)value; break;
         case INT64: ((int64_t *)array)[at] = (int64_t)value; break;
+        case UINT8: ((uint8_t *)array)[at] = (uint8_t)value; break;
+        case UINT16: ((uint16_t *)array)[at] = (uint16_t)value; break;
+        case UINT32: ((uint32_t *)array)[at] = (uint32_t)value; break;
+        case UINT64: ((uint64_t *)array)[at] = (uint64_t)value; break;
         case BOOL: ((uint8_t *)array)[at] = (uint8_t)value; break;
     }
 }
@@ -298,8 +307,13 @@ static double number(const void *array, size_t at, enum dtype dtype) {
         case FLOAT32: return ((const float *)array)[at];
         case FLOAT64: return ((const double *)array)[at];
         case INT8: return ((const int8_t *)array)[at];
+        case INT16: return ((const int16_t *)array)[at];
         case INT32: return ((const int32_t *)array)[at];
         case INT64: return (double)((const int64_t *)array)[at];
+        case UINT8: return ((const uint8_t *)array)[at];
+        case UINT16: return ((const uint16_t *)array)[at];
+        case UINT32: return ((const uint32_t *)array)[at];
+        case UINT64: return (double)((const uint64_t *)array)[at];
         case BOOL: return ((const uint8_t *)array)[at];
     }
     return NAN;

@@ -231,9 +231,19 @@ def _rank(dtype: str) -> int:
 def _common_dtype(a: str, b: str) -> str:
     if a == b or _rank(a) != _rank(b):
         return builtins.max(a, b, key=_rank)
+    if DTYPES[a].signed != DTYPES[b].signed:
+        return _common_signed(a, b)
     if DTYPES[a].bits == DTYPES[b].bits:
         return "float32"
     return builtins.max(a, b, key=lambda dtype: DTYPES[dtype].bits)
+
+
+def _common_signed(a: str, b: str) -> str:
+    """The signed integer that holds both, of which one is unsigned."""
+    bits = builtins.max(DTYPES[one].bits * (1 if DTYPES[one].signed else 2) for one in (a, b))
+    if bits > 64:
+        raise DtypeError(f"{a} and {b}: no integer holds both; cast one of them first")
+    return f"int{bits}"
 
 
 def as_number(value: Any, dtype: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.errors import ArgumentError, ProgramError
-from rollergen.expr.dtypes import is_integer, numpy_dtype
+from rollergen.expr.dtypes import bounds, is_integer, numpy_dtype
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer
 from rollergen.program.interpreter.points import Array, both, everywhere
@@ -17,9 +17,10 @@ from rollergen.program.rprogram import RProgram
 
 
 def poison(dtype: str) -> Any:
-    """The value of a cell before anything is written: NaN, the least integer, False."""
+    """The value of a cell before anything is written: NaN, the integer farthest from 0, False."""
     if is_integer(dtype):
-        return np.iinfo(numpy_dtype(dtype)).min
+        low, high = bounds(dtype)
+        return low or high
     return False if dtype == "bool" else float("nan")
 
 

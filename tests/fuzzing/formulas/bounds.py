@@ -24,7 +24,8 @@ LONG = np.longdouble
 DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 LARGEST = {name: LONG(float(ml_dtypes.finfo(name).max)) for name in DIGITS}
 LEAST = {name: LONG(float(ml_dtypes.finfo(name).smallest_subnormal)) for name in DIGITS}
-NUMPY = {"int8": np.int8, "int32": np.int32, "int64": np.int64, "float16": np.float16, "float32": np.float32,
+NUMPY = {"int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8,
+         "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64, "float16": np.float16, "float32": np.float32,
          "float64": np.float64, "bfloat16": ml_dtypes.bfloat16, "bool": np.bool_}  # fmt: skip
 UNITS = {"div": 2.5, "exp": 3, "log": 3, "sqrt": 3, "rsqrt": 2, "tanh": 5, "erf": 16, "pow": 16}
 _erf = np.frompyfunc(lambda x: math.erf(float(x)), 1, 1)
@@ -56,13 +57,18 @@ class Bounded:
 
 def exact(value: Array, dtype: str) -> Bounded:
     """Values that a tensor of `dtype` holds."""
-    kind = LONG if dtype in DIGITS else np.bool_ if dtype == "bool" else np.int64
+    kind = LONG if dtype in DIGITS else np.bool_ if dtype == "bool" else whole(dtype)
     return Bounded(np.asarray(value).astype(kind), LONG(0), dtype)
 
 
+def whole(dtype: str) -> Any:
+    """What values of an integer dtype are computed in: int64 holds all but uint64's."""
+    return np.uint64 if dtype == "uint64" else np.int64
+
+
 def wrapped(value: Array, dtype: str) -> Array:
-    """int64 values as the integer `dtype` holds them: the low bits."""
-    return np.asarray(value).astype(NUMPY[dtype]).astype(np.int64)
+    """Whole numbers as the integer `dtype` holds them: the low bits."""
+    return np.asarray(value).astype(NUMPY[dtype]).astype(whole(dtype))
 
 
 def rounding(value: Array, dtype: str, units: float = 0.5) -> Array:
@@ -129,9 +135,9 @@ def converted(x: Bounded, dtype: str) -> Bounded:
     if not x.floating:
         return Bounded(wrapped(x.value, dtype), x.error, dtype)
     low, high = np.trunc(x.value - x.error), np.trunc(x.value + x.error)
-    half = LONG(2) ** (NUMPY[dtype](0).nbytes * 8 - 1)
-    known = (low == high) & (low >= -half) & (high < half)
-    return Bounded(np.where(known, low, LONG(0)).astype(np.int64), np.where(known, LONG(0), LONG(np.inf)), dtype)
+    info = np.iinfo(NUMPY[dtype])
+    known = (low == high) & (low >= info.min) & (high < LONG(info.max) + 1)
+    return Bounded(np.where(known, low, LONG(0)).astype(whole(dtype)), np.where(known, LONG(0), LONG(np.inf)), dtype)
 
 
 def _compared(name: str, a: Bounded, b: Bounded) -> Bounded:

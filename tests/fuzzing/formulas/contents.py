@@ -30,12 +30,17 @@ def contents(how: str, shape: tuple[int, ...], dtype: str) -> Any:
             "halves": lambda: halves(rng, shape, DIGITS[dtype]),
         }[kind]()).astype(held)  # fmt: skip
     info = np.iinfo(held)
-    ends = np.array([info.min, info.min + 1, -1, 0, 1, info.max - 1, info.max], held)
+    ends = np.array([info.min, info.min + 1, -1 if info.min else 2, 0, 1, info.max - 1, info.max], held)
+    low = -9 if info.min else 0
     return np.asarray({
-        "small": lambda: rng.integers(-9, 10, shape, held), "ties": lambda: rng.integers(0, 3, shape, held),
+        "small": lambda: rng.integers(low, low + 19, shape, held), "ties": lambda: rng.integers(0, 3, shape, held),
         "full": lambda: rng.integers(info.min, info.max, shape, held, endpoint=True), "ends": lambda: rng.choice(ends, shape),
-        "halves": lambda: np.trunc(halves(rng, shape, info.bits) * 2.0 ** (info.bits - 2)).astype(held),
+        "halves": lambda: np.trunc(_signed(halves(rng, shape, info.bits), info) * 2.0 ** (info.bits - 2)).astype(held),
     }[kind]())  # fmt: skip
+
+
+def _signed(values: Any, info: Any) -> Any:
+    return values if info.min else np.abs(values)
 
 
 def halves(rng: Any, shape: tuple[int, ...], digits: int) -> Any:

@@ -137,8 +137,8 @@ def end(dtype: str, least: bool) -> str:
     """The least, or the largest, of a dtype, as the identity of a maximum, or of a minimum."""
     if dtype in DIGITS:
         return f'float("{"-" if least else ""}inf")'
-    bits = 32 if dtype == "int8" else NUMPY[dtype](0).nbytes * 8  # of what accumulates them
-    return str(-(2 ** (bits - 1)) if least else 2 ** (bits - 1) - 1)
+    info = np.iinfo({"int8": np.int32, "uint8": np.int32, "int16": np.int32, "uint16": np.uint32}.get(dtype, NUMPY[dtype]))
+    return str(info.min if least else info.max)  # of what accumulates them
 
 
 FOLDS: dict[str, Fold] = {

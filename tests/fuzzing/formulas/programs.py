@@ -10,7 +10,7 @@ import rollergen as rg
 from tests.fuzzing.formulas.folds import FOLDS
 from tests.fuzzing.formulas.nodes import Load, Node, Reduce, text, walk
 
-DEFAULT = {"int8": "int32"}
+DEFAULT = {"int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "uint32"}
 """Dtype of a reduction of a body, where it is another."""
 
 

@@ -81,7 +81,7 @@ class Reductions(Scalars):
         if x.dtype == dtype:
             return x
         if x.dtype in DIGITS and dtype in INTEGERS:
-            x = Op(x.dtype, "min", (Op(x.dtype, "max", (x, Const(x.dtype, -100.0, True))), Const(x.dtype, 120.0, True)))
+            x = Op(x.dtype, "min", (Op(x.dtype, "max", (x, Const(x.dtype, 0.0 if dtype.startswith("u") else -100.0, True))), Const(x.dtype, 120.0, True)))
         return Op(dtype, "cast", (x,))
 
     def reduction(self, dtype: str, scope: Scope, depth: int) -> Node:

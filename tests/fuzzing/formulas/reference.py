@@ -1,8 +1,8 @@
 """A program evaluated in NumPy: whole tensors, every axis an integer array, reads by fancy indexing.
 
 Nothing of rollergen takes part.  The rules of its language that matter are stated here: a reduction computes its body in
-the accumulator's dtype (float32 for the narrower floats, int32 for int8; operands are widened, not results), and gives
-back the body's dtype (int32 for int8).
+the accumulator's dtype (float32 for the narrower floats, `DEFAULT` for narrow integers; operands are widened, not results), and gives
+back the body's dtype (of integers: the accumulator's).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzzing.formulas.bounds import Bounded, applied, converted, exact, settled
+from tests.fuzzing.formulas.bounds import Bounded, applied, converted, exact, settled, whole
 from tests.fuzzing.formulas.folds import FOLDS
 from tests.fuzzing.formulas.nodes import Const, Load, Node, Op, Position, Reduce, Test
-from tests.fuzzing.formulas.programs import Program, Tensor
+from tests.fuzzing.formulas.programs import DEFAULT, Program, Tensor
 
 Array = Any
 Axes = Mapping[str, Array]
-ACCUMULATOR = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
+ACCUMULATOR = {"float16": "float32", "bfloat16": "float32", **DEFAULT}
 
 
 def evaluated(program: Program, arrays: Mapping[str, Array]) -> dict[str, Bounded]:
@@ -58,7 +58,7 @@ class _Scope:
     def _value(self, node: Node, axes: Axes, rank: int) -> Bounded:
         match node:
             case Const():
-                number = np.asarray(node.value, np.longdouble if "float" in node.dtype else np.int64)
+                number = np.asarray(node.value, np.longdouble if "float" in node.dtype else whole(node.dtype))
                 return exact(number if node.dtype != "bool" else node.value, node.dtype)
             case Position():
                 return exact(index(node.index, axes), "int32")

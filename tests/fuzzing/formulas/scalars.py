@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from math import prod
 from random import Random
 
+import numpy as np
+
 from tests.fuzzing.formulas.bounds import DIGITS, NUMPY
 from tests.fuzzing.formulas.indices import Drawn, draw, fitted, guard, measured, window
 from tests.fuzzing.formulas.nodes import Const, Load, Node, Op, Position, Test
 from tests.fuzzing.formulas.programs import Tensor
 
-FLOATS, INTEGERS = ("float32", "float16", "bfloat16", "float64"), ("int32", "int8", "int64")
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+INTEGERS = ("int32", "int8", "int64", "uint8", "int16", "uint16", "uint32", "uint64")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 CONTENTS = ("whole", "eighths", "eighths", "spread", "spread", "spread", "halves", "ties")
 INTEGER_CONTENTS = ("small", "full", "full", "halves", "ends", "ties")
@@ -67,9 +70,10 @@ class Scalars:
                        "float64": 1.7976931348623157e308}[dtype]  # fmt: skip
             return Const(dtype, random.choice([*numbers, *((largest, -largest) if extreme and weak else ())]), weak)
         bits = NUMPY[dtype](0).nbytes * 8
-        ends = [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, 2 ** (bits - 2), 2 ** (bits - 1) - 2]
-        small = [0, 1, -1, 2, 3, 7, -5, 100]
-        ends = ends if weak or bits <= 32 else [2**31 - 1, -(2**31)]
+        info = np.iinfo(NUMPY[dtype])
+        ends = [int(info.min), int(info.max), 2 ** (bits - 2), int(info.max) - 1]
+        small = [0, 1, -1, 2, 3, 7, -5, 100] if info.min else [0, 1, 2, 3, 7, 5, 100]
+        ends = ends if weak or bits <= 32 else [2**31 - 1, -(2**31) if info.min else 2**31]
         return Const(dtype, random.choice(ends if random.random() < 0.3 else small), weak)
 
     # Reads -------------------------------------------------------------------------------------
@@ -188,7 +192,8 @@ class Scalars:
         source = self.random.choice([one for one in DTYPES if one != dtype])
         x = self.value(source, scope, depth)
         if source in DIGITS and dtype in INTEGERS:
-            low, high = {"int8": (-128.0, 127.0)}.get(dtype, self.random.choice([(-300.0, 1000.0), (-60000.0, 65000.0)]))
+            low, high = self.random.choice([(-300.0, 1000.0), (-60000.0, 65000.0)])
+            low, high = max(low, float(np.iinfo(NUMPY[dtype]).min)), min(high, float(np.iinfo(NUMPY[dtype]).max))
             x = Op(source, "min", (Op(source, "max", (x, Const(source, low, True))), Const(source, high, True)))
         return Op(dtype, "cast", (x,))
 
