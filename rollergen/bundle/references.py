@@ -15,7 +15,7 @@ import numpy as np
 
 from rollergen.bundle.inputs import made_array
 from rollergen.errors import BundleError
-from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.values import Buffer
 from rollergen.gate.comparison import Oracle, Points
 from rollergen.gate.narrowing import computed, program_accuracies
@@ -82,7 +82,7 @@ def _self_test(
         accuracy = known[buffer.name]
         variance = 0.0 if magnitude is not None else accuracy.variance
         allowed = allowed_error(want, variance, buffer.dtype, accuracy.steps)
-        if not variance:
+        if not variance and is_float(buffer.dtype):
             want = want.astype(numpy_dtype(buffer.dtype)).astype(np.float64)
         offsets = np.ravel_multi_index(where, buffer.shape) if buffer.shape else np.zeros(1, np.int64)
         columns = (tuple(column.tolist()) for column in (offsets, want, allowed))
