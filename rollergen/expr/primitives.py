@@ -19,7 +19,7 @@ class Primitive(NamedTuple):
     ``numpy``
         NumPy's function by name, or one of ours, on arrays.
     ``takes``
-        Dtypes of the operands, which are all alike: "number" (not bool), "float", "bool" or "any".
+        Dtypes of the operands, which are all alike: "number" (not bool), "float", "integer", "bool" or "any".
     ``meaning``, ``example``
         Of a function that users call, `rg.NAME` and `rg.ops.NAME`: what it is of a value; operands, and what comes
         out as NumPy prints it.  Others are spelt as Python's operators (``symbol``) or have functions of their own.
@@ -108,6 +108,18 @@ def _logic(name: str, operands: int, numpy: str, symbol: str) -> Primitive:
     return Primitive(name, operands, numpy, "bool", symbol, truth=True, keeps_sign=True)
 
 
+def _whole(name: str, numpy: str | Callable[..., Array], symbol: str = "", cost: str = "") -> Primitive:
+    """An operation on two integers; quotients and remainders of 0 are 0."""
+    return Primitive(name, 2, numpy, "integer", symbol, cost=cost, keeps_zero=True, wraps=True)
+
+
+def _trunc_divide(a: Array, b: Array) -> Array:
+    import numpy as np
+
+    down = np.floor_divide(a, b)
+    return np.where((np.fmod(a, b) != 0) & ((a < 0) != (b < 0)), down + down.dtype.type(1), down)
+
+
 _ROWS = (
     _function("exp", "exp", "e to the power", ("[0.0, 0.0]", "array([1., 1.])"),
               ulps=4, cost="exp", chain=LONG, saturates=True),
@@ -148,6 +160,15 @@ _ROWS = (
     Primitive("sub", 2, "subtract", symbol="-", ulps=1, keeps_zero=True, keeps_nan=True, wraps=True),
     Primitive("mul", 2, "multiply", symbol="*", ulps=1, keeps_zero=True, keeps_nan=True, keeps_sign=True, wraps=True),
     Primitive("div", 2, "true_divide", "float", "/", ulps=3, cost="div", keeps_nan=True, keeps_sign=True, divides=True),
+    _whole("floor_divide", "floor_divide", "//", cost="div"),
+    _whole("remainder", "remainder", "%", cost="div"),
+    _whole("trunc_divide", _trunc_divide, cost="div"),
+    _whole("fmod", "fmod", cost="div"),
+    _whole("shl", "left_shift", "<<"),
+    _whole("shr", "right_shift", ">>"),
+    _whole("bitand", "bitwise_and", "&"),
+    _whole("bitor", "bitwise_or", "|"),
+    _whole("xor", "bitwise_xor", "^"),
     Primitive("pow", 2, "power", "float", "**", ulps=16, cost="pow", chain=LONG, divides=True),
     Primitive("atan2", 2, "arctan2", "float", ulps=6, cost="pow", chain=LONG, keeps_nan=True, divides=True),
     Primitive("max", 2, "maximum", keeps_zero=True, keeps_nan=True),

@@ -16,11 +16,13 @@ from rollergen.expr.dtypes import (
     common_dtype,
     dtype_name,
     is_float,
+    is_integer,
     scalar_dtype,
 )
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.show import show
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Select, Unary, Value
+from rollergen.hal.dtypes import DTYPES
 
 _TRUTH = (
     "the truth of ({}) is not known while an expression is built; write (a <= i) & (i < b) instead of a <= i < b, "
@@ -29,7 +31,8 @@ _TRUTH = (
 
 
 class Expr:
-    """One scalar of a tensor expression; supports ``+ - * / **``, comparisons, ``& | ~`` on conditions.
+    """One scalar of a tensor expression; supports ``+ - * / **``, comparisons, ``& | ^ ~`` on conditions and integers,
+    ``// % << >>`` on integers.
 
     ``value`` is the frozen node, ``axes`` gives the extent of each axis that occurs free in it.
     """
@@ -101,15 +104,29 @@ class Expr:
     def __rpow__(self, other: Any) -> Expr:
         return power(other, self)
 
-    def __floordiv__(self, other: Any) -> NoReturn:
-        raise ExpressionError(f"// of ({show(self.value)}); floor division is for indices only")
+    def __floordiv__(self, other: Any) -> Expr:
+        return binary("floor_divide", self, other)
 
-    __rfloordiv__ = __floordiv__
+    def __rfloordiv__(self, other: Any) -> Expr:
+        return binary("floor_divide", other, self)
 
-    def __mod__(self, other: Any) -> NoReturn:
-        raise ExpressionError(f"% of ({show(self.value)}); the remainder is for indices only")
+    def __mod__(self, other: Any) -> Expr:
+        return binary("remainder", self, other)
 
-    __rmod__ = __mod__
+    def __rmod__(self, other: Any) -> Expr:
+        return binary("remainder", other, self)
+
+    def __lshift__(self, other: Any) -> Expr:
+        return binary("shl", self, other)
+
+    def __rlshift__(self, other: Any) -> Expr:
+        return binary("shl", other, self)
+
+    def __rshift__(self, other: Any) -> Expr:
+        return binary("shr", self, other)
+
+    def __rrshift__(self, other: Any) -> Expr:
+        return binary("shr", other, self)
 
     def __neg__(self) -> Expr:
         _require_number(self, "negation")
@@ -138,18 +155,26 @@ class Expr:
         return binary("ne", self, other)
 
     def __and__(self, other: Any) -> Expr:
-        return binary("and", self, other)
+        return _bitwise("and", "bitand", self, other)
 
     def __rand__(self, other: Any) -> Expr:
-        return binary("and", other, self)
+        return _bitwise("and", "bitand", other, self)
 
     def __or__(self, other: Any) -> Expr:
-        return binary("or", self, other)
+        return _bitwise("or", "bitor", self, other)
 
     def __ror__(self, other: Any) -> Expr:
-        return binary("or", other, self)
+        return _bitwise("or", "bitor", other, self)
+
+    def __xor__(self, other: Any) -> Expr:
+        return _bitwise("ne", "xor", self, other)
+
+    def __rxor__(self, other: Any) -> Expr:
+        return _bitwise("ne", "xor", other, self)
 
     def __invert__(self) -> Expr:
+        if is_integer(self.dtype):
+            return binary("xor", self, -1 if DTYPES[self.dtype].signed else DTYPES[self.dtype].limits[1])
         _require_bool(self, "~")
         return Expr(Unary("not", self.value, "bool"), self.axes)
 
@@ -249,18 +274,61 @@ def _widened(operand: Expr | float | int | bool) -> Expr | float | int | bool:
 def binary(op: str, a: Any, b: Any) -> Expr:
     """One of `primitives.BINARY` on two operands, dtypes checked."""
     primitive = PRIMITIVES[op]
-    where = primitive.symbol or f"{op}imum"
+    where = primitive.symbol or (op if primitive.takes == "integer" else f"{op}imum")
     x, y = alike(where, a, b)
     if primitive.takes == "bool":
         _require_bool(x, where)
     elif primitive.takes != "any":
         _require_number(x, where)
+    if primitive.takes == "integer" and not is_integer(x.dtype):
+        raise DtypeError(f"{where} of {x.dtype} values; expected integers")
     if primitive.takes == "float" and not is_float(x.dtype):
         raise DtypeError(f"{where} of {x.dtype} values; expected a floating dtype: cast the operands first")
     dtype = "bool" if primitive.truth else x.dtype
     if op == "div" and isinstance(y.value, Const) and y.value.value == 1:
         return x  # exact for every x: a mean of one element
     return Expr(Binary(op, x.value, y.value, dtype), merge_axes(x.axes, y.axes))
+
+
+def _bitwise(logic: str, bits: str, a: Any, b: Any) -> Expr:
+    """The logic of conditions, the bits of integers."""
+    integers = any(isinstance(one, Expr) and is_integer(one.as_number().dtype) for one in (a, b))
+    return binary(bits if integers else logic, a, b)
+
+
+_DIVISIONS = {"floor": ("floor_divide", "remainder"), "trunc": ("trunc_divide", "fmod")}
+
+
+def divide(a: Any, b: Any, rounding: str) -> Expr:
+    """The whole quotient of two integers: `rounding` "floor" as Python's ``//``, "trunc" (towards 0) as C's and ONNX'.
+
+    A division by 0 gives 0, as NumPy's; that of the least integer by -1 wraps around.
+
+    >>> import rollergen as rg
+    >>> A = rg.tensor("A", (2,), "int32")
+    >>> rg.compute((2,), lambda i: rg.divide(A[i], 4, "trunc")).evaluate([9, -9])
+    array([ 2, -2])
+
+    Raises DtypeError for other dtypes than integers, ExpressionError for another rounding.
+    """
+    return binary(_division("divide", rounding)[0], a, b)
+
+
+def remainder(a: Any, b: Any, rounding: str) -> Expr:
+    """What `divide` with the same `rounding` leaves: of "floor" it has the sign of b, of "trunc" that of a.
+
+    >>> import rollergen as rg
+    >>> A = rg.tensor("A", (2,), "int32")
+    >>> rg.compute((2,), lambda i: rg.remainder(A[i], 4, "floor")).evaluate([9, -9])
+    array([1, 3])
+    """
+    return binary(_division("remainder", rounding)[1], a, b)
+
+
+def _division(function: str, rounding: Any) -> tuple[str, str]:
+    if rounding not in _DIVISIONS:
+        raise ExpressionError(f'rg.{function}: rounding is {shown(rounding)}; expected "floor" or "trunc"')
+    return _DIVISIONS[rounding]
 
 
 def power(a: Any, b: Any) -> Expr:

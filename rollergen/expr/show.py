@@ -27,7 +27,7 @@ def show(value: Value) -> str:
         case Binary():
             if value.op in _INFIX:
                 return f"{_operand(value.a)}{_spaced(value.op)}{_operand(value.b)}"
-            return f"{value.op}imum({show(value.a)}, {show(value.b)})"
+            return f"{value.op}{'imum' if value.op in ('max', 'min') else ''}({show(value.a)}, {show(value.b)})"
         case Unary():
             if symbol := PRIMITIVES[value.op].symbol:
                 return symbol + _operand(value.x)

@@ -182,6 +182,9 @@ def _binary(op: str, a: Accuracy, b: Accuracy, dtype: str) -> Accuracy:
         return _widest((a, b))
     if PRIMITIVES[op].truth:
         return Accuracy(both, 1.0, 1.0 if both else 0.0, True)
+    if PRIMITIVES[op].takes == "integer":
+        most = largest_exact(dtype)
+        return Accuracy(both, most, most if both or a.steps or b.steps else 0.0, True)
     if op in ("add", "sub"):
         return Accuracy(both, a.magnitude + b.magnitude, a.steps + b.steps, a.whole and b.whole).rounded(dtype)
     return _inexact(both).rounded(dtype, PRIMITIVES[op].ulps)

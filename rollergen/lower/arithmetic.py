@@ -1,8 +1,7 @@
 """Values -> expressions: one element of a tensor as scalar or vector arithmetic.
 
 Nothing is simplified.  A sum of a product stays ``a * b + c`` (contracted to one multiply-add by
-the compiler); max and min propagate NaN.  Comparisons of vectors are masks; where a mask meets
-operands of another width it is widened or narrowed.
+the compiler); max and min propagate NaN.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial
 from rollergen.hal.dtypes import DTYPES
 from rollergen.lower import maths
 from rollergen.lower.expressions import (
-    BITS,
     Broadcast,
     Build,
     Call,
@@ -40,6 +38,8 @@ from rollergen.lower.expressions import (
     shared,
     worth_keeping,
 )
+from rollergen.lower.integers import DIVISIONS, divided, shifted, wrapping
+from rollergen.lower.masks import compare, is_mask, select, truth, widen
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.writer import Writer
 
@@ -120,27 +120,6 @@ def _below_its_row(nest: Nest, value: Value) -> bool:
     return is_below_its_row(nest.op, value)
 
 
-def widen(*operands: Expr) -> tuple[Expr, ...]:
-    """The operands with equal lanes: scalars become vectors if any operand is one; masks take the first one's width."""
-    widths = [operand.lanes for operand in operands]
-    lanes = max(widths)
-    wide = operands if min(widths) == lanes else tuple([_lanes(operand, lanes) for operand in operands])
-    return tuple([_mask(one, _bits(wide[0])) for one in wide]) if _is_mask(wide[0]) else wide
-
-
-def _lanes(operand: Expr, lanes: int) -> Expr:
-    if operand.lanes == lanes:
-        return operand
-    if operand.dtype == "bool":
-        holds, fails = Number(-1, "mask32", lanes), Number(0, "mask32", lanes)
-        if isinstance(operand, Number):
-            return holds if operand.value else fails
-        return Operation("select", (operand, holds, fails), "mask32", lanes)
-    if isinstance(operand, Number):
-        return Number(operand.value, operand.dtype, lanes)
-    return Broadcast(operand, lanes)
-
-
 def index_number(out: Writer, scope: Scope, index: Index, dtype: str) -> Expr:
     """An index as a number: a start plus multiples of the lane, or built lane by lane."""
     at = index.substitute(scope.place.axes).simplify(out.ranges)
@@ -161,49 +140,15 @@ def inside_lanes(out: Writer, scope: Scope, axis_index: Index, extent: int) -> E
     return compare("lt", index_number(out, scope, axis_index, dtype), Number(extent, dtype))
 
 
-def compare(op: str, a: Expr, b: Expr) -> Expr:
-    a, b = widen(a, b)
-    dtype = "bool" if a.lanes == 1 else f"mask{_bits(a)}"
-    return Operation(op, (a, b), dtype, a.lanes)
-
-
-def select(condition: Expr, a: Expr, b: Expr) -> Expr:
-    """``a`` where the condition holds, else ``b``; lane by lane where the condition is a mask."""
-    if condition.lanes == 1:
-        a, b = widen(a, b)
-        return Operation("select", (condition, a, b), a.dtype, a.lanes)
-    a, b = (_lanes(side, condition.lanes) for side in (a, b))
-    if a.dtype.startswith("mask"):
-        a, b = (_mask(side, _bits(condition)) for side in (a, b))
-    return Operation("select", (_mask(condition, _bits(a)), a, b), a.dtype, a.lanes)
-
-
-def truth(x: Expr) -> Expr:
-    """A vector of stored zeros and ones as a mask (vectors choose by their lanes' highest bits); others as they are."""
-    return compare("ne", x, Number(0, "int8")) if x.dtype == "bool" and x.lanes > 1 else x
-
-
-def _bits(value: Expr) -> int:
-    return int(value.dtype[4:]) if value.dtype.startswith("mask") else BITS[value.dtype]
-
-
-def _mask(mask: Expr, bits: int) -> Expr:
-    return mask if mask.dtype == f"mask{bits}" else Convert(mask, f"mask{bits}")
-
-
-def _is_mask(value: Expr) -> bool:
-    return value.dtype.startswith("mask")
-
-
 def cast(out: Writer, x: Expr, dtype: str) -> Expr:
     """`x` converted to the dtype. Narrowing to float16 or bfloat16 rounds, though the register is a float32."""
-    if isinstance(x, Number) and not _is_mask(x):
+    if isinstance(x, Number) and not is_mask(x):
         return _number(x, dtype)
     if is_narrow(dtype):
         return maths.call(out, f"round_{dtype}", _single(out, x, dtype))
     if x.dtype == dtype:
         return x
-    if _is_mask(x):
+    if is_mask(x):
         return select(x, Number(1, dtype), Number(0, dtype))
     if dtype == "bool":
         return compare("ne", x, Number(0, x.dtype))
@@ -221,7 +166,7 @@ def _number(x: Number, dtype: str) -> Number:
 
 def _single(out: Writer, x: Expr, dtype: str) -> Expr:
     """`x` as a float32 that `dtype` rounds as it would `x` itself.  (float32 holds what integers float16 holds.)"""
-    wide = not _is_mask(x) and DTYPES[x.dtype].significant > DTYPES["float32"].significant
+    wide = not is_mask(x) and DTYPES[x.dtype].significant > DTYPES["float32"].significant
     if wide and (is_float(x.dtype) or dtype == "bfloat16"):
         return maths.call(out, "to_odd", x)
     return cast(out, x, "float32")
@@ -229,7 +174,7 @@ def _single(out: Writer, x: Expr, dtype: str) -> Expr:
 
 def stored(value: Expr, dtype: str) -> Expr:
     """`value` as an element of memory dtype `dtype`: a mask becomes zeros and ones."""
-    if not _is_mask(value):
+    if not is_mask(value):
         return value
     return select(value, Number(1, dtype, value.lanes), Number(0, dtype, value.lanes))
 
@@ -238,13 +183,13 @@ def _unary(out: Writer, op: str, x: Expr, dtype: str) -> Expr:
     if op == "not":
         return Operation("not", (x,), x.dtype, x.lanes)
     if op == "neg":
-        return _wrapping("neg", (x,), dtype)
+        return wrapping("neg", (x,), dtype)
     if op == "abs":
         if dtype == "float32" and "abs" in out.native:
             return Call(out.native["abs"], (x,), dtype, x.lanes)
         x = out.atom("x", x)
         zero = Number(0, dtype, x.lanes)
-        return select(compare("gt", x, zero), x, _wrapping("sub", (zero, x), dtype))
+        return select(compare("gt", x, zero), x, wrapping("sub", (zero, x), dtype))
     return maths.call(out, op, x)
 
 
@@ -256,30 +201,14 @@ def _binary(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
         return Operation(op, (a, b), a.dtype, a.lanes)
     if op in ("max", "min"):
         return extreme(out, op, a, b, dtype)
+    if op in DIVISIONS:
+        return divided(out, op, a, b, dtype)
+    if op in ("shl", "shr"):
+        return shifted(out, op, a, b, dtype)
     a, b = widen(a, b)
     if op in ("pow", "atan2"):
         return maths.call(out, op, a, b)
-    return _wrapping(op, (a, b), dtype)
-
-
-def _wrapping(op: str, operands: tuple[Expr, ...], dtype: str) -> Expr:
-    """The operation in `dtype`; sums, differences, products and negations of integers wrap around at its ends.
-
-    They are computed unsigned: what passes the ends of a signed integer C leaves undefined, so that compilers take a
-    square for positive.
-    """
-    lanes, row = operands[0].lanes, DTYPES[dtype]
-    if row.kind != "integer" or not row.signed or op not in ("add", "sub", "mul", "neg"):
-        return Operation(op, operands, dtype, lanes)
-    unsigned = row.word
-    made = Operation(op, tuple(_as_unsigned(one, unsigned) for one in operands), unsigned, lanes)
-    return Convert(made, dtype, bits=True)
-
-
-def _as_unsigned(x: Expr, dtype: str) -> Expr:
-    if isinstance(x, Convert) and x.operand.dtype == dtype:
-        return x.operand
-    return Number(x.value, dtype, x.lanes) if isinstance(x, Number) and x.value >= 0 else Convert(x, dtype, bits=True)
+    return wrapping(op, (a, b), dtype)
 
 
 def extreme(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:

@@ -15,7 +15,7 @@ from rollergen.expr.rows import without_nan_checks
 from rollergen.expr.tensor_op import Reduction
 from rollergen.lower import exchanges
 from rollergen.lower.access import Access, fetch, has_edge
-from rollergen.lower.arithmetic import Scope, combine, inside_lanes, select, widen, zero_when_masked
+from rollergen.lower.arithmetic import Scope, combine, inside_lanes, zero_when_masked
 from rollergen.lower.expressions import (
     Element,
     Expr,
@@ -29,6 +29,7 @@ from rollergen.lower.expressions import (
     register_dtype,
 )
 from rollergen.lower.ir import LOCAL, PRIVATE, Assign, For, Statement, Write
+from rollergen.lower.masks import select, widen
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place, Registers, is_uniform, trip_count, when_all
 from rollergen.lower.vectors import alignment

@@ -29,6 +29,20 @@ def product(dtype):
     return rg.ops.matmul(T("A", (20, 33), dtype), T("B", (33, 18), dtype))
 
 
+def divided(dtype):
+    """Quotients and remainders of either rounding, those of 0 and of the least integer by -1 among them."""
+    x, y = T("X", (13, 37), dtype), T("Y", (13, 37), dtype)
+    parts = lambda a, b: (a // b) ^ (a % b) ^ rg.divide(a, b, "trunc") ^ rg.remainder(a, b, "trunc") ^ a // 3 ^ a % 7
+    return rg.compute((13, 37), lambda i, j: parts(x[i, j], y[i, j] & 3) ^ (x[i, j] // y[i, j]))
+
+
+def bits(dtype):
+    """Shifts by more bits than there are, and by less than none, among them."""
+    x, y = T("X", (13, 37), dtype), T("Y", (13, 37), dtype)
+    most = lambda a, b: (a << (b & 15)) ^ (a >> b) ^ (a << b) ^ ((a << 2) | ~b) ^ (a >> 3)
+    return rg.compute((13, 37), lambda i, j: most(x[i, j], y[i, j]))
+
+
 def extremes(dtype):
     x, k = T("X", (9, 50), dtype), rg.reduce_axis("k", 50)
     return rg.compute((9,), lambda i: rg.max(x[i, k], axis=k) - rg.min(x[i, k], axis=k))
@@ -39,7 +53,7 @@ def to_floats(dtype):
     return rg.compute((13, 37), lambda i, j: rg.cast(x[i, j], "float64") * 0.5)
 
 
-EXPRESSIONS = {f.__name__: f for f in (wrapping, compared, product, extremes, to_floats)}
+EXPRESSIONS = {f.__name__: f for f in (wrapping, compared, product, divided, bits, extremes, to_floats)}
 
 
 def any_numbers(program, seed=0):
@@ -48,7 +62,8 @@ def any_numbers(program, seed=0):
     for buffer in program.inputs:
         info = np.iinfo(numpy_dtype(buffer.dtype))
         made[buffer.name] = random.integers(info.min, info.max, buffer.shape, buffer.dtype, endpoint=True)
-        made[buffer.name].flat[:3] = info.min, info.max, info.min
+        made[buffer.name].flat[:3] = (info.min, info.max, info.min) if buffer.name != "Y" else (info.max, 0, info.max)
+        made[buffer.name].flat[3:40] //= info.max // 99 or 1
     return made
 
 
@@ -93,7 +108,7 @@ def test_a_kernel_of_integers_is_built_explained_saved_and_loaded(dtype, tmp_pat
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-@pytest.mark.parametrize("name", ["wrapping", "product", "to_floats"])
+@pytest.mark.parametrize("name", ["wrapping", "product", "divided", "bits", "to_floats"])
 def test_their_cuda_text_compiles(dtype, name):
     nvrtc = pytest.importorskip("rollergen.hal.compilers.nvrtc")
     spec = device("v100")
@@ -108,3 +123,19 @@ def test_literals_outside_an_unsigned_dtype_are_refused():
     with pytest.raises(rg.errors.DtypeError, match="uint64 and int64: no integer holds both"):
         rg.ops.add(T("A", (4,), "uint64"), T("B", (4,), "int64"))
     assert rg.ops.add(T("A", (4,), "uint8"), T("B", (4,), "int8")).dtype == "int16"
+
+
+def test_division_names_its_rounding():
+    x = T("X", (4,), "int32")
+    with pytest.raises(rg.errors.ExpressionError, match="rounding is 'up'; expected .floor. or .trunc."):
+        rg.compute((4,), lambda i: rg.divide(x[i], 2, "up"))
+    with pytest.raises(rg.errors.DtypeError, match="// of float32 values; expected integers"):
+        rg.compute((4,), lambda i: T("F", (4,))[i] // 2)
+    with pytest.raises(rg.errors.DtypeError, match="bitwise_and: .* has dtype float32; expected an integer one"):
+        rg.ops.bitwise_and(T("F", (4,)), 2)
+    values = np.array([7, -7, 7, -7], np.int32)
+    assert rg.ops.remainder(x, -4).evaluate(values).tolist() == [-1, -3, -1, -3]
+    assert rg.ops.fmod(x, -4).evaluate(values).tolist() == [3, -3, 3, -3]
+    assert rg.ops.div(x, 4, rounding_mode="trunc").evaluate(values).tolist() == [1, -1, 1, -1]
+    assert rg.ops.div(x, 4, rounding_mode="floor").evaluate(values).tolist() == [1, -2, 1, -2]
+    assert rg.ops.div(x, 0, rounding_mode="floor").evaluate(values).tolist() == [0, 0, 0, 0]

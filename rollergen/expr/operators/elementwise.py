@@ -13,7 +13,7 @@ from typing import Any
 
 import rollergen.expr.language as rg
 from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
-from rollergen.expr.dtypes import accumulator_dtype, dtype_name, is_float
+from rollergen.expr.dtypes import accumulator_dtype, dtype_name, is_float, is_integer
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import (
     Number,
@@ -342,10 +342,10 @@ def _shifted(
 
 
 def _whole_quotient(mode: str, x: Any, y: Any) -> Any:
-    """The float64 quotient of narrower numbers, rounded, never reaches the next integer."""
+    """Of floats the float64 quotient, rounded: of narrower numbers it never reaches the next integer."""
     dtype = x.dtype if isinstance(x, rg.Expr) else y.dtype
-    if dtype == "int64":
-        raise DtypeError(f'div: rounding_mode is "{mode}" for int64 values; expected int32 or narrower ones')
+    if is_integer(dtype):
+        return rg.divide(x, y, mode)
     exact = rg.cast(x, "float64") / rg.cast(y, "float64")
     down = rg.floor(exact)
     return rg.cast(down if mode == "floor" else rg.select(exact < 0, -rg.floor(-exact), down), dtype)

@@ -35,7 +35,8 @@ class Formula(NamedTuple):
         How many tensors (or numbers, of two) it takes.
     ``takes``
         "real": floating values, integers as float32; "float": floating values alone; "number": integers stay integers;
-        "truth": the result is bool, operands are conditions, or numbers that are not 0; "test": the result is bool.
+        "integer": integers alone, or conditions; "truth": the result is bool, operands are conditions, or numbers that
+        are not 0; "test": the result is bool.
     """
 
     name: str
@@ -131,6 +132,21 @@ _ROWS = (
             operands=2, takes="truth"),
     Formula("logical_xor", "Whether just one is not 0", ("[0.0, 2.0]", "array([ True, False])"), lambda a, b: a != b,
             operands=2, takes="truth"),
+    Formula("bitwise_and", "Bits that both have", ("[6, 3]", "array([0, 1])"), lambda a, b: a & b,
+            operands=2, takes="integer"),
+    Formula("bitwise_or", "Bits that one has", ("[6, 3]", "array([7, 3])"), lambda a, b: a | b,
+            operands=2, takes="integer"),
+    Formula("bitwise_xor", "Bits that just one has", ("[6, 3]", "array([7, 2])"), lambda a, b: a ^ b,
+            operands=2, takes="integer"),
+    Formula("bitwise_not", "Bits that it has not", ("[6, -1]", "array([-7,  0])"), lambda v: ~v, takes="integer"),
+    Formula("bitwise_left_shift", "input * 2 ** other, in the bits of the dtype", ("[6, -1]", "array([12, -2])"),
+            lambda a, b: a << b, operands=2, takes="integer"),
+    Formula("bitwise_right_shift", "input / 2 ** other, rounded down", ("[6, -1]", "array([ 3, -1])"),
+            lambda a, b: a >> b, operands=2, takes="integer"),
+    Formula("remainder", "What a division rounded down leaves: of other's sign, 0 where that is 0",
+            ("[6, -1]", "array([0, 0])"), lambda a, b: rg.remainder(a, b, "floor"), operands=2, takes="integer"),
+    Formula("fmod", "What a division rounded towards 0 leaves: of input's sign, 0 where other is 0",
+            ("[6, -1]", "array([0, 0])"), lambda a, b: rg.remainder(a, b, "trunc"), operands=2, takes="integer"),
     Formula("atan2", "Angle of the point (other, input) from the first axis", ("[0.0, 0.0]", "array([0., 0.])"),
             rg.atan2, operands=2),
     Formula("softplus", "log(1 + exp(beta input)) / beta, input itself where beta input exceeds threshold",
@@ -188,12 +204,17 @@ def operator(row: Formula) -> Callable[..., Tensor]:
         [*tensors, *settings, name_of_result], return_annotation="Tensor"
     )
     applied.__name__ = applied.__qualname__ = row.name
-    of = {"float": "floating values", "real": "integers in float32", "number": "numbers"}.get(row.takes, "any values")
-    arguments = "".join(", 5, 7" for _ in range(row.name == "threshold")) + ", 1.0" * (row.operands - 1)
+    of = {
+        "float": "floating values", "real": "integers in float32", "number": "numbers", "integer": "integers",
+    }.get(row.takes, "any values")  # fmt: skip
+    whole = row.takes == "integer"
+    arguments = "".join(", 5, 7" for _ in range(row.name == "threshold"))
+    arguments += (", 1" if whole else ", 1.0") * (row.operands - 1)
+    shape = '(2,), "int32"' if whole else "(2,)"
     applied.__doc__ = f"""{row.meaning}, element by element; {of}, any shape, broadcast as NumPy does.
 
     >>> import rollergen as rg
-    >>> rg.ops.{row.name}(rg.tensor("x", (2,)){arguments}).evaluate({row.example[0]})
+    >>> rg.ops.{row.name}(rg.tensor("x", {shape}){arguments}).evaluate({row.example[0]})
     {row.example[1]}
     """
     return applied
@@ -202,10 +223,11 @@ def operator(row: Formula) -> Callable[..., Tensor]:
 def _made(row: Formula, operands: tuple[Any, ...], settings: dict[str, Any], name: str | None) -> Tensor:
     require_tensor(operands[0], row.name) if row.operands == 1 else None
     numbers = {key: number(value, row.name, key) for key, value in settings.items()}
-    if row.takes == "float":
+    if row.takes in ("float", "integer"):
         for operand in operands:
-            if isinstance(operand, Tensor) and not is_float(operand.dtype):
-                raise DtypeError(f"{row.name}: {shown(operand)} has dtype {operand.dtype}; expected a floating dtype")
+            if isinstance(operand, Tensor) and is_float(operand.dtype) != (row.takes == "float"):
+                expected = "a floating dtype" if row.takes == "float" else "an integer one"
+                raise DtypeError(f"{row.name}: {shown(operand)} has dtype {operand.dtype}; expected {expected}")
 
     def element(*parts: Any) -> Any:
         dtype = next(part.dtype for part in parts if isinstance(part, rg.Expr))

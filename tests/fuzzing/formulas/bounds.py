@@ -38,7 +38,8 @@ COMPARED: dict[str, Callable[[Array, Array], Array]] = {
 }  # fmt: skip
 RINGED: dict[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "neg": np.negative,
-    "abs": np.abs,
+    "abs": np.abs, "floor_divide": np.floor_divide, "remainder": np.remainder, "shl": np.left_shift,
+    "shr": np.right_shift, "bitand": np.bitwise_and, "bitor": np.bitwise_or, "xor": np.bitwise_xor,
 }  # fmt: skip
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-         "eq": "==", "ne": "!=", "and": "&", "or": "|"}  # fmt: skip
+         "eq": "==", "ne": "!=", "and": "&", "or": "|", "floor_divide": "//", "remainder": "%", "shl": "<<", "shr": ">>",
+         "bitand": "&", "bitor": "|", "xor": "^"}  # fmt: skip
 PREFIX = {"neg": "-", "not": "~"}
 CALLS = {"max": "rg.maximum", "min": "rg.minimum"}
 """Other operations are called as they are named: rg.exp, rg.select, ..."""

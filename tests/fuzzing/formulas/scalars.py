@@ -18,6 +18,7 @@ INTEGERS = ("int32", "int8", "int64", "uint8", "int16", "uint16", "uint32", "uin
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 CONTENTS = ("whole", "eighths", "eighths", "spread", "spread", "spread", "halves", "ties")
 INTEGER_CONTENTS = ("small", "full", "full", "halves", "ends", "ties")
+WHOLE = ("floor_divide", "remainder", "shl", "shr", "bitand", "bitor", "xor")
 MOST_ELEMENTS = 3000
 Scope = Mapping[str, int]
 
@@ -150,7 +151,7 @@ class Scalars:
         ways = {"binary": 5, "weak": 2, "select": 3, "cast": 3, "unary": 3, "leaf": 1, "quotient": dtype in DIGITS}
         match self.random.choices(list(ways), list(ways.values()))[0]:
             case "binary":
-                name = self.random.choice(["add", "sub", "mul", "max", "min"])
+                name = self.random.choice(["add", "sub", "mul", "max", "min", *(WHOLE if dtype in INTEGERS else ())])
                 return Op(dtype, name, (self.value(dtype, scope, depth), self.value(dtype, scope, depth)))
             case "weak":
                 return self._with_literal(dtype, self.value(dtype, scope, depth))
