@@ -202,7 +202,9 @@ for _family in _FAMILIES:
         OPERATORS.setdefault(_name, {})[_variant] = _make  # type: ignore[index]
 
 _FLOATING_FORMULAS = " ".join(name for name, row in FORMULAS.items() if row.takes == "float")
+_WHOLE_FORMULAS = " ".join(name for name, row in FORMULAS.items() if row.takes == "integer")
 _NOT_FLOATS = (*INTEGERS, "bool")
+_NOT_QUANTISED = tuple(dtype for dtype in DTYPES if dtype not in ("int8", "int32"))
 _FLOATING, _CONDITION, _CONDITIONS = "expected a floating dtype", "of a condition; expected numbers", "of conditions"
 _TRUTH, _REDUCED = "expected True or False", "a reduction over bool values; cast them first"
 
@@ -216,13 +218,16 @@ _REFUSALS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("pow", INTEGERS, _FLOATING),
     ("interpolate", _NOT_FLOATS, _FLOATING),
     ("sub neg pow bias_add matmul mm bmm batch_matmul linear depthwise_conv2d conv2d", ("bool",), _CONDITION),
-    ("max_pool1d max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", ("bool",), _TRUTH),
+    ("max_pool1d max_pool2d max_pool3d", ("bool",), _TRUTH),
+    ("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", ("bool",), _REDUCED),
     ("max_pool1d max_pool2d max_pool3d", ("bool",), _CONDITIONS),
     ("relu conv1d conv2d conv3d max_pool2d", ("bool",), _TRUTH),
     ("conv_transpose1d conv_transpose2d conv_transpose3d", ("bool",), _REDUCED),
-    ("one_hot", (*FLOATS, "bool"), "expected integers"),
-    ("dequantize", (*FLOATS, "int64", "bool"), "expected int8 or int32"),
-    ("quantized_matmul", (*FLOATS, "int32", "int64", "bool"), "expected int8"),
+    (f"one_hot {_WHOLE_FORMULAS}", FLOATS, "integer"),
+    ("one_hot", ("bool",), "expected integers"),
+    ("bitwise_left_shift bitwise_right_shift remainder fmod", ("bool",), _CONDITION),
+    ("dequantize", _NOT_QUANTISED, "expected int8 or int32"),
+    ("quantized_matmul", (*_NOT_QUANTISED, "int32"), "expected int8"),
 )
 """(operators, dtypes, what the error says): what the language refuses by design.  Conditions are no numbers; functions
 that round want floating dtypes; quantised values are integers of one width; a prefix sum cannot be cut into tiles."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import rollergen.expr.language as rg
 from rollergen.errors import ExpressionError, ShapeError, shown
+from rollergen.expr.dtypes import is_integer
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import axes_of, axis_of, integer, integers, require_tensor, setting
 from rollergen.expr.operators.views import concat, permute, reshape, slice
@@ -209,7 +210,7 @@ def one_hot(input: Tensor, num_classes: int, *, dtype: Any = "int64", name: str 
     classes = integer(num_classes)
     if classes is None or classes < 1:
         raise ShapeError(f"one_hot: num_classes is {shown(num_classes)}; expected an integer of at least 1")
-    if input.dtype not in ("int8", "int32", "int64"):
+    if not is_integer(input.dtype):
         raise ExpressionError(f"one_hot: {input.label} has dtype {input.dtype}; expected integers")
 
     def element(*i: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import rollergen.expr.language as rg
 from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
-from rollergen.expr.dtypes import ITEMSIZE, accumulator_dtype, dtype_name, is_float, is_integer
+from rollergen.expr.dtypes import ITEMSIZE, accumulator_dtype, bounds, dtype_name, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import (
     Axes,
@@ -284,7 +284,7 @@ def _summed(x: Tensor, dtype: Any, operation: str) -> tuple[Tensor, str]:
         return (x if exact else as_dtype(x, wanted)), wanted
     if is_float(x.dtype):
         return x, x.dtype
-    return (as_dtype(x, "int32") if x.dtype == "bool" else x), "int64"
+    return (as_dtype(x, "int32") if x.dtype == "bool" else x), "uint64" if x.dtype == "uint64" else "int64"
 
 
 def _amongst(operation: str, function: Any, x: Tensor, dim: Dims, keepdim: bool, name: str | None) -> Tensor:
@@ -394,7 +394,4 @@ def better_of(floating: bool, sign: int) -> Callable[[Any, Any], Any]:
 
 
 def _worst(dtype: str, sign: int) -> float | int:
-    if not is_integer(dtype):
-        return -sign * math.inf
-    half = {"int32": 2**31, "int64": 2**63}[dtype]
-    return -half if sign > 0 else half - 1
+    return bounds(dtype)[0 if sign > 0 else 1]
