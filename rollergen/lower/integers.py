@@ -40,7 +40,7 @@ def divided(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     none, minus = compare("eq", b, number(0)), compare("eq", b, number(-1)) if signed else None
     by = b if careless else select(none, number(1), b)
     by = by if careless or minus is None else out.atom("by", select(minus, number(1), by))
-    rest = Operation("mod", (a, by), dtype, a.lanes)
+    rest: Expr = Operation("mod", (a, by), dtype, a.lanes)
     below = None
     if signed and op in ("floor_divide", "remainder"):
         rest = out.atom("rest", rest)

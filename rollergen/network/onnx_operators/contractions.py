@@ -12,7 +12,7 @@ import numpy as np
 
 from rollergen import ops
 from rollergen.expr import language as rg
-from rollergen.expr.dtypes import accumulator_dtype
+from rollergen.expr.dtypes import accumulator_dtype, bounds
 from rollergen.expr.einsum import einsum
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import broadcast_index
@@ -226,9 +226,6 @@ def column_to_image(n: Node) -> Tensor:
     return rg.compute((x.shape[0], channels, *image), element)
 
 
-_LEAST = {"int8": -(2**7), "int32": -(2**31), "int64": -(2**63)}
-
-
 def gathered(n: Node) -> tuple[Tensor, list[Window], list[Any], Any]:
     """(x, windows, taps, read): ``read(indices, fill)`` is the element under the window, and its position."""
     x = n.tensor(0)
@@ -257,7 +254,7 @@ def max_pool(n: Node) -> Any:
             tuple(getattr(w, what) for w in windows) for what in ("taps", "stride", "before", "dilation")
         )
         return ops.max_pool2d(x, kernel, stride, padding, dilation, bool(n.get("ceil_mode", 0)))
-    fill = _LEAST.get(x.dtype, -math.inf)
+    fill = bounds(x.dtype)[0]
     largest = rg.compute(shape, lambda *i: rg.max(read(i, fill)[0], axis=tuple(taps), dtype=x.dtype))
     if not n.wants(1):
         return largest

@@ -76,7 +76,8 @@ def _place(sign: int) -> Callable[[Bodies], Bodies]:
         best = (_largest if sign > 0 else _least)(value)
         chosen = value.value == best.value[..., None]
         first = np.where(chosen, place.value, np.iinfo(NUMPY[place.dtype]).max).min(axis=-1)
-        rivals = (sign * value.value + value.error >= sign * best.value[..., None] - best.error[..., None]) & (value.error >= 0)
+        size, largest = (sign * one.value.astype(LONG) for one in (value, best))  # which holds all of 64 bits
+        rivals = (size + value.error >= largest[..., None] - best.error[..., None]) & (value.error >= 0)
         sure = (rivals.sum(axis=-1) == 1) | np.all(value.error == 0, axis=-1)
         error = np.where(sure & np.all(place.error == 0, axis=-1), LONG(0), LONG(np.inf))
         return best, Bounded(first, error, place.dtype)
