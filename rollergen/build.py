@@ -183,7 +183,8 @@ def _check_kinds(expr: object, options: object, cache: object) -> None:
     if (isinstance(expr, (str, Path)) and str(expr).endswith(_MODEL_FILES)) or _is_torch_module(expr):
         raise ExpressionError(
             f"expr is {shown(expr)}, a whole model, which rg.build does not read; expected a tensor that rg.ops or "
-            "rg.compute makes: one layer, such as rg.ops.linear(x, w); rg.compile takes modules of torch and files of ONNX"
+            "rg.compute makes: one layer, such as rg.ops.linear(x, w); rg.compile takes modules of torch and "
+            "files of ONNX"
         )
     if isinstance(expr, (str, Path, Device)):
         raise ExpressionError(f"expr is {shown(expr)}: the arguments look swapped: rg.build(expr, device)")
