@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -36,7 +36,7 @@ class Execution:
                 f"{device.name}: models are called on devices that use host memory, such as 'cpu'; on this one their "
                 "kernels (model.kernels) run one by one"
             )
-        self._network = network
+        self._network, self._steps = network, steps
         places = _Places(network, steps, kernels)
         self.arena = arranged(places.lifetimes)
         self._block = aligned_empty((max(self.arena.size_bytes, 1),), np.dtype(np.uint8))
@@ -65,6 +65,15 @@ class Execution:
             clock.append(time.perf_counter())
         self._held.clear()
         return [after - before for before, after in pairwise(clock)]
+
+    def traced(self, inputs: Sequence[np.ndarray]) -> Iterator[tuple[dict[str, np.ndarray], list[np.ndarray]]]:
+        """(what a step read, what it made) after each step of one call, valid until the next."""
+        self._take(inputs)
+        for run, step in zip(self._runs, self._steps, strict=True):
+            run()
+            made = [self._array(value.name) for value in step.outputs]
+            yield {name: self._array(name) for name in step.inputs}, made
+        self._held.clear()
 
     def _take(self, inputs: Sequence[np.ndarray]) -> None:
         for value, array in zip(self._network.inputs, inputs, strict=True):

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.errors import ArgumentError, DtypeError, ShapeError, shown
+from rollergen.errors import ArgumentError, CheckFailedError, DtypeError, ShapeError, shown
 from rollergen.explain.explanation import seconds_text
 from rollergen.gate.footprint import bytes_text
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
+from rollergen.network.checking import LayerCheck, layer_check
 from rollergen.network.execution import Execution
 from rollergen.network.graph import Network
 from rollergen.network.partition import Step
@@ -136,6 +137,23 @@ class Model:
                 steps.append(self._execution.timed(given))
         self._timing = ModelTiming(median(walls), tuple(map(median, zip(*steps, strict=True))), rounds)
         return self._timing
+
+    def check(self, /, *arrays: Any, **named: Any) -> tuple[LayerCheck, ...]:
+        """Each kernel's result in one call beside the float64 definition of its layer: at points of every edge class,
+        within the gate's tolerance.  What the model's own library runs is taken as it is.
+
+        Raises CheckFailedError that names the first layer beyond its bound.
+        """
+        given = self._arranged(self._network.leaves(arrays, named))
+        found = []
+        with self._lock:
+            for step, kernel, (read, made) in zip(self.steps, self._of, self._execution.traced(given), strict=True):
+                if kernel is None:
+                    continue
+                found.append(layer_check(step, kernel, read, made[0]))
+                if found[-1].problem:
+                    raise CheckFailedError(f"{step.source} ({step.operators}): {found[-1].problem}")
+        return tuple(found)
 
     @property
     def layers(self) -> tuple[Layer, ...]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.errors import ArgumentError, DtypeError, ShapeError
+from rollergen.errors import ArgumentError, CheckFailedError, DtypeError, ShapeError
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -168,6 +168,25 @@ def test_a_benchmark_times_every_step():
     timing = ours.benchmark(x, rounds=2)
     assert [one.measured_s for one in ours.layers] == list(timing.steps_s)
     assert ours.measured_time == timing.wall_s > 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_layer_is_within_its_bound_of_float64(name):
+    make, shape = MODELS[name]
+    ours = compiled(seeded(make), torch.randn(shape))
+    checks = ours.check(torch.randn(shape))
+    assert [one.source for one in checks] == [one.source for one in ours.layers if one.kernel is not None]
+    assert all(one.compared and not one.problem for one in checks)
+
+
+def test_the_first_layer_beyond_its_bound_is_named():
+    model, x = seeded(lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))), torch.randn(3, 6)
+    ours = compiled(model, x)
+    ours(x)
+    with torch.no_grad():
+        model[2].bias += 1e-4  # the kernel has read it, the definition has not
+    with pytest.raises(CheckFailedError, match=r"linear_1 \(linear\): \d+ of \d+ compared elements of linear_1 are wrong"):
+        ours.check(x)
 
 
 @pytest.mark.parametrize(
