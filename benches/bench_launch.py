@@ -3,9 +3,9 @@
 First the host time of calls of tiny operators on one core, beside NumPy and PyTorch: the same arrays each time and
 others, with and without ``out=`` (`benches.call_costs`); ``chrt -r 5`` before the command keeps other programs away.
 
-A kernel of 16 elements has nothing to do: its call is the launch (Python, pyopencl, PoCL's queue), timed as
+A kernel of 16 elements has nothing to do: its call is the launch (Python, and calling PoCL's code), timed as
 `bench_operators` times its cases, beside the libraries, on one core and on all of them.  On several cores the threads
-of the others have to be woken where work is not so small that the calling thread does it alone: for how long is the
+of the others have to join where work is not so small that the calling thread does it alone: for how long is the
 device's ``wake_us``, as probed on this machine (`rollergen.hal.probes.microbench.wake_us`).  Beside both what the
 cases that `bench_operators` kept last would be without their launches, and without waking.
 """

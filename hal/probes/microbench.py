@@ -125,11 +125,11 @@ def peak_gflop_s(runtime: OpenCLRuntime, dialect: Dialect, dtype: str, rounds: i
 
 
 def launch_us(runtime: OpenCLRuntime, rounds: int = 10, launches: int = 4) -> Figure:
-    """Microseconds of wall time of one empty launch and the wait for it, in the calling thread where the runtime has a
-    driver that does: the best batch's mean."""
+    """Microseconds of wall time of one empty launch and the wait for it, as kernels are called: the best batch's
+    mean."""
     alone = runtime.has_caller
     module = runtime.compile("kernel void empty(global float *out) {}", alone=(alone,))
-    run = runner(runtime, module, "empty", [aligned(16)], 1, alone)
+    run = caller(runtime, module, "empty", [aligned(16)], 1, alone)
 
     def batch() -> None:
         for _ in range(launches):
@@ -140,17 +140,17 @@ def launch_us(runtime: OpenCLRuntime, rounds: int = 10, launches: int = 4) -> Fi
 
 
 def wake_us(runtime: OpenCLRuntime, blocks: int, rounds: int = 10) -> Figure:
-    """Microseconds by which as many blocks as cores, each on a thread woken for it, take longer than one of them
-    in the calling thread.  0 where nothing runs there.
+    """Microseconds by which as many blocks as cores, each on a thread of its own, take longer than one of them in the
+    calling thread, in calls that follow each other.  0 where nothing runs there.
 
-    The blocks work for `_BUSY_STEPS` steps, so that a caller that waits falls asleep too; medians, as sleep is not as
-    deep each time.
+    The blocks work for `_BUSY_STEPS` steps, so that a caller that sleeps while it waits does; medians, as sleep is not
+    as deep each time.
     """
     if not runtime.has_caller:
         return Figure(0.0, 0.0)
     module = runtime.compile(_BUSY_KERNEL, alone=(True, False))
     runs = {
-        alone: runner(runtime, module, "busy", [aligned(16 * blocks), aligned(16)], 1 if alone else blocks, alone)
+        alone: caller(runtime, module, "busy", [aligned(16 * blocks), aligned(16)], 1 if alone else blocks, alone)
         for alone in (True, False)
     }
     found = best_seconds(runs, rounds)
@@ -203,6 +203,25 @@ def runner(
         runtime.finish()
 
     return run
+
+
+def caller(
+    runtime: OpenCLRuntime, module: Module, entry: str, arrays: list[np.ndarray], blocks: int, alone: bool
+) -> Run:
+    """As `runner`, by the pool where there is one, as kernels are called."""
+    run = runner(runtime, module, entry, arrays, blocks, alone)
+    run()
+    launch = module.work_groups(entry, blocks, len(arrays), alone)
+    if runtime.pool is None or launch is None:
+        return run
+    for position, array in enumerate(arrays):
+        launch.addresses[position] = array.ctypes.data
+    job = runtime.pool.job([launch])
+
+    def call(_kept: list[np.ndarray] = arrays) -> None:
+        job()
+
+    return call
 
 
 _VECTOR = "typedef float V{n} __attribute__((ext_vector_type({n}), aligned(4)));\n"

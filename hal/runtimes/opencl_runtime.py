@@ -22,14 +22,8 @@ from rollergen.hal.errors import BuildError, LinkerError, MendableError, Runtime
 from rollergen.hal.runtimes.pocl_cache import directory, ensure, trouble
 from rollergen.hal.runtimes.pocl_cpu_name import UnknownProcessorError, mend_cpu_name
 from rollergen.hal.runtimes.pocl_linker import LinkerMissingError, require_linker
-from rollergen.hal.runtimes.pocl_work_groups import (
-    MOST_GROUPS,
-    WorkGroups,
-    callable_alone,
-    object_of,
-    own_names,
-    work_groups,
-)
+from rollergen.hal.runtimes.pocl_pool import Pool, pool_of
+from rollergen.hal.runtimes.pocl_work_groups import WorkGroups, callable_alone, object_of, own_names, work_groups
 from rollergen.hal.runtimes.protocol import POCL_PRIVATE_BYTES, LaunchLimits
 
 POCL = "Portable Computing Language"
@@ -84,12 +78,12 @@ class Module:
             raise KeyError(f"no kernel {entry!r}; the source has {list(self._names)}")
         return Kernel(self._opencl.Kernel(self._program, self._names[entry]))
 
-    def work_groups(self, entry: str, groups: int, arguments: int) -> WorkGroups | None:
-        """A launch of so many work-groups of one thread, called without the queue once one has run through it; None
-        where that cannot be, or takes longer."""
-        path = object_of(self._names[entry]) if self._direct and groups <= MOST_GROUPS else None
+    def work_groups(self, entry: str, groups: int, arguments: int, alone: bool) -> WorkGroups | None:
+        """A launch of so many work-groups of one thread for the pool, once one has run through the queue; None where
+        that cannot be."""
+        path = object_of(self._names[entry]) if self._direct else None
         try:
-            return work_groups(path, self._names[entry], groups, arguments) if path else None
+            return work_groups(path, self._names[entry], groups, arguments, alone) if path else None
         except OSError:
             return None
 
@@ -153,9 +147,9 @@ class OpenCLRuntime:
         return self._caller is not None
 
     @property
-    def is_caller(self) -> bool:
-        """Whether every launch runs in the calling thread: there is one core."""
-        return in_calling_thread(self.device)
+    def pool(self) -> Pool | None:
+        """What makes launches without a queue; None where only queues do."""
+        return pool_of(self) if self.device.platform.name == POCL else None
 
     def compile(self, text: str, options: Sequence[str] = (), alone: Collection[bool] = (False,)) -> Module:
         """Build `text` for launches that are `alone`, or not, or some of each; raises `BuildError` with the compiler's

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rollergen.hal.runtimes.pocl_pool import Pool
+
 BLOCKS = 2**31 - 1
 """Blocks of one launch: kernels number them with an ``int`` (and CUDA's grids end there, Programming Guide, table
 "Technical Specifications per Compute Capability")."""
@@ -73,8 +75,8 @@ class InPlaceRuntime(Runtime, Protocol):
         """As that of any runtime."""
 
     @property
-    def is_caller(self) -> bool:
-        """Whether every launch runs in the calling thread, `alone` or not."""
+    def pool(self) -> Pool | None:
+        """What makes launches without a queue; None where only queues do."""
 
     @property
     def takes_addresses(self) -> bool:

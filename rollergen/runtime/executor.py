@@ -14,7 +14,6 @@ from rollergen.gate.memory import HOST, Memory
 from rollergen.hal.errors import BuildError, MendableError, RuntimeUnavailableError
 from rollergen.hal.runtime import runtime_for
 from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
-from rollergen.hal.runtimes.pocl_work_groups import in_order
 from rollergen.hal.runtimes.protocol import InPlaceRuntime, LaunchLimits, Runtime
 from rollergen.hal.spec import Device
 from rollergen.runtime.cuda_memory import CudaMemory
@@ -190,12 +189,12 @@ class _Session:
         return PreparedLaunches(run, setters, self._runtime.memory, packed=self._packed)
 
     def _called(self) -> PreparedLaunches | None:
-        """Launches in the calling thread, without a queue; None where the runtime has no such."""
+        """Launches without a queue; None where the runtime has no such."""
         launches = [launch for launch, _ in self._each]
-        on_caller = self._runtime.is_caller
-        if any(one.threads > 1 or not (one.alone or on_caller) for one in launches):
+        pool = self._runtime.pool
+        if pool is None or any(one.threads > 1 for one in launches):
             return None
-        groups = [self._module.work_groups(one.entry, one.blocks, len(one.arguments)) for one in launches]
+        groups = [self._module.work_groups(one.entry, one.blocks, len(one.arguments), one.alone) for one in launches]
         if not all(groups):
             return None
         for launch, one in zip(launches, groups, strict=True):
@@ -203,9 +202,8 @@ class _Session:
                 if name in self._arrays:
                     one.addresses[position] = self._arrays[name].ctypes.data
         setters = self._setters([one.addresses for one in groups])
-        return PreparedLaunches(
-            in_order([one.run for one in groups]), setters, self._runtime.memory, by_address=True, packed=self._packed
-        )
+        run = pool.job(groups)
+        return PreparedLaunches(run, setters, self._runtime.memory, by_address=True, packed=self._packed)
 
     def _setters(self, launches: Sequence[Any]) -> dict[str, list[tuple[Any, int]]]:
         """What sets each input and output, wherever a launch takes it, given what sets an argument of each launch."""

@@ -2,10 +2,6 @@
 
 import gc
 import multiprocessing
-import os
-import subprocess
-import sys
-import weakref
 
 import numpy as np
 import pytest
@@ -66,22 +62,6 @@ def test_called_and_queued_kernels_give_the_same_bits(expression, monkeypatch):
     assert np.array_equal(queued(*others).view(np.int32), again.view(np.int32))
 
 
-def test_kernels_of_many_work_groups_are_queued(monkeypatch):
-    monkeypatch.setattr(opencl_runtime, "MOST_GROUPS", 0)
-    kernel = built(EXPRESSIONS["abs"])
-    (x,) = inputs(kernel)
-    kernel(x)
-    assert not is_called(kernel) and np.array_equal(kernel(x), np.abs(x))
-
-
-def test_launches_for_all_cores_are_queued():
-    kernel = built(rg.ops.relu(tensor("X", 4096, 512)))
-    x = RNG.random((4096, 512), dtype=np.float32) - np.float32(0.5)
-    kernel(x)
-    assert is_called(kernel) <= all(launch.alone for launch in kernel.launches)
-    assert np.array_equal(kernel(x), np.maximum(x, 0))
-
-
 def test_several_threads_call_one_kernel():
     kernel = built(EXPRESSIONS["product"])
 
@@ -113,10 +93,10 @@ def test_objects_are_closed_with_their_kernels(monkeypatch):
     monkeypatch.setattr(pocl_work_groups, "dlclose", lambda handle: closed.append(handle))
     kernel = built(rg.ops.neg(tensor("X", 23)))
     kernel(*inputs(kernel))
-    gone = weakref.ref(kernel._local.mine.launches.run.args[0])
+    assert is_called(kernel) and not closed
     del kernel
     gc.collect()
-    assert gone() is None and len(closed) == 1
+    assert len(closed) == 1
 
 
 def test_sources_that_need_more_than_arguments_are_queued():
@@ -132,21 +112,3 @@ def test_each_source_has_its_own_names():
     other = own_names("kernel void f(global float *x) { }")
     assert list(one) == ["f", "g"] and list(other) == ["f"] and one["f"] != other["f"]
     assert object_of(one["f"]) is None
-
-
-ON_ONE_CORE = """
-import os
-os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
-import numpy as np, rollergen as rg
-kernel = rg.build(rg.ops.exp(rg.tensor("X", (64, 64))), "cpu", top_k=1, profile=False, cache=False)
-x = np.ones((64, 64), np.float32)
-assert np.allclose(kernel(x), np.exp(x)) and np.allclose(kernel(2 * x), np.exp(2 * x))
-print(kernel.launches[0].alone, kernel._local.mine.launches.by_address)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to a core")
-def test_on_one_core_every_small_launch_is_called():
-    env = {name: value for name, value in os.environ.items() if name != "POCL_DEVICES"}  # chosen here for more cores
-    done = subprocess.run([sys.executable, "-c", ON_ONE_CORE], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True"]

@@ -1,0 +1,164 @@
+"""Launches without PoCL's queue: threads that share work-groups with the calling thread.
+
+A queued launch takes 1 us more than a call of its code, and the threads of PoCL's driver take tens of microseconds to
+be woken.  Those of the pool look out for the next job for a while before they sleep, so that jobs that follow each
+other find them awake; `pocl_pool.cl` has what they do, PoCL compiles it.  Where it cannot be (another system or
+processor, no object found), launches go through the queue.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import threading
+from _ctypes import dlopen, dlsym
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rollergen.hal.errors import BuildError
+from rollergen.hal.runtimes.pocl_work_groups import WorkGroups, array_of, object_of, own_names
+
+if TYPE_CHECKING:
+    from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
+
+_TEXT = Path(__file__).with_suffix(".cl")
+_SPIN_TICKS, _WAKE_TICKS = 500_000, 400_000
+"""How long threads look out for a job before they sleep, and how much work it takes to wake them; an x86 processor
+counts 2000 to 4000 ticks a microsecond.  In 200 us a caller prepares the next call; waking takes 15 to 30 us of the
+caller's time and the thread comes 40 to 100 us later, so that less work is done sooner alone."""
+
+_CLOSED = 1 << 32
+_WORD, _APART = ctypes.c_size_t, ctypes.c_size_t * 8
+_FUNCTION = ctypes.CFUNCTYPE(None)
+_ZERO = ctypes.c_size_t(0)
+_CONTEXT = ctypes.create_string_buffer(1024)
+"""Zeros, more than a ``struct pocl_context`` of any version has: number of work-groups, offsets, sizes, for printf."""
+
+
+class _Launch(ctypes.Structure):
+    """``struct launch`` of the text."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p), ("arguments", ctypes.POINTER(ctypes.c_void_p)), ("context", ctypes.c_void_p),
+        ("groups", _WORD), ("alone", _WORD), ("last", _WORD), ("took", _WORD),
+        ("apart", _APART), ("next", _WORD), ("apart_too", _APART), ("done", _WORD),
+    )  # fmt: skip
+
+
+class _State(ctypes.Structure):
+    """``struct pool`` of the text."""
+
+    _fields_ = (
+        ("job", _WORD), ("once", _WORD), ("spin", _WORD), ("wake", _WORD), ("owed", _WORD),
+        ("apart", _APART), ("generation", _WORD), ("apart_too", _APART), ("sleepers", _WORD),
+        ("apart_from_gate", _APART), ("gate", _WORD), ("apart_from_lock", _APART), ("lock", _WORD),
+    )  # fmt: skip
+
+
+class _Arguments(ctypes.Structure):
+    """Of the text's kernels; ctypes keeps what they point to."""
+
+    _fields_ = (("pool", ctypes.POINTER(_State)), ("job", ctypes.POINTER(_Launch)))
+
+
+class Pool:
+    """``threads`` beside the calling one.  Thread-safe: of several callers one has the threads, the others do their
+    jobs alone."""
+
+    def __init__(self, run_job: int, serve_jobs: int, threads: int) -> None:
+        """``run_job``, ``serve_jobs``: the addresses of the text's kernels."""
+        self._run, self._serve, self._threads = _FUNCTION(run_job), _FUNCTION(serve_jobs), threads
+        self._state, self._starting, self._started = _State(), threading.Lock(), False
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        """Without threads: those of a parent process are not this one's."""
+        ctypes.memset(ctypes.byref(self._state), 0, ctypes.sizeof(self._state))
+        self._state.spin, self._state.wake, self._state.gate = _SPIN_TICKS, _WAKE_TICKS, _CLOSED
+        self._starting, self._started = threading.Lock(), False
+
+    def job(self, launches: Sequence[WorkGroups]) -> Callable[[], None]:
+        """What makes the launches, each begun when the one before is done.  One thread at a time may call it."""
+        if not all(one.alone for one in launches):
+            self._start()
+        job = array_of(_Launch, len(launches))()
+        for launch, one in zip(job, launches, strict=True):
+            launch.function, launch.arguments, launch.context = one.function, one.addresses, ctypes.addressof(_CONTEXT)
+            launch.groups, launch.alone = one.groups, one.alone
+        job[-1].last = True
+        return self._call(self._run, _Arguments(ctypes.pointer(self._state), job))
+
+    def _call(self, function: Any, arguments: _Arguments) -> Callable[[], None]:
+        return partial(function, ctypes.byref(arguments), _CONTEXT, _ZERO, _ZERO, _ZERO)
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._started:
+                return
+            self._started = True
+            serve = self._call(self._serve, _Arguments(ctypes.pointer(self._state)))
+            for number in range(self._threads):
+                threading.Thread(target=serve, name=f"rollergen-{number}", daemon=True).start()
+
+
+def pool_of(runtime: OpenCLRuntime) -> Pool | None:
+    """The pool of this process; None where there can be none.  ``runtime``: PoCL's, which makes its code."""
+    with _making:
+        if not _made:
+            _made.append(_pool(runtime))
+        return _made[0]
+
+
+_made: list[Pool | None] = []
+_making = threading.Lock()
+
+
+def _pool(runtime: OpenCLRuntime) -> Pool | None:
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return None
+    text = _TEXT.read_text()
+    try:
+        module = runtime.compile(text, alone=(True,))
+    except BuildError:
+        return None
+    state, job = _State(once=True, gate=_CLOSED), _Launch(alone=True, last=True)
+    for entry, arguments in (("run_job", (state, job)), ("serve_jobs", (state,))):
+        kernel = module.kernel(entry)
+        runtime.set_arguments(kernel, [runtime.wrap(np.frombuffer(one, np.uint8)) for one in arguments])  # type: ignore[call-overload]
+        runtime.launch(kernel, 1, 1, alone=True)
+        runtime.finish()
+    run_job, serve_jobs = (_function(name) for name in own_names(text).values())
+    return Pool(run_job, serve_jobs, min(usable_cores(), runtime.units) - 1) if run_job and serve_jobs else None
+
+
+def _function(name: str) -> int:
+    """The address of a kernel's code, which stays loaded; 0 where it is not found."""
+    path = object_of(name)
+    try:
+        return dlsym(dlopen(path, os.RTLD_NOW), f"_pocl_kernel_{name}_workgroup_fast") if path else 0
+    except OSError:
+        return 0
+
+
+def usable_cores(group: Path = Path("/sys/fs/cgroup")) -> int:
+    """Cores that this process may keep busy all the time: its affinity, and the share of time of its control group."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, _quota(group) or cores))
+
+
+def _quota(group: Path) -> int:
+    """Whole cores that the control group (version 2, else 1) may use; 0 where it has no limit."""
+    try:
+        quota, period = (group / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota, period = ((group / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        except OSError:
+            return 0
+    return max(1, int(quota) // int(period)) if quota.strip().isdigit() else 0
