@@ -53,8 +53,8 @@ class Delayed:
 
     def session(self):
         session = self.compiled.session()
-        run = session.run
-        session.run = lambda: (time.sleep(DELAY), run())
+        repeat = session.repeat
+        session.repeat = lambda calls, sweep: repeat(calls, sweep) + (time.sleep(DELAY * calls) or DELAY)
         return session
 
 
