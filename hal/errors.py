@@ -17,7 +17,17 @@ class RollergenError(Exception):
 
 
 class SpecError(RollergenError, ValueError):
-    """A device spec that breaks the schema or contradicts itself; the message starts with file and JSON path."""
+    """A device spec that breaks the schema or contradicts itself; each line of the message names file and JSON path."""
+
+
+_MOST_FINDINGS = 50
+
+
+def refused(where: str, findings: Iterable[str]) -> SpecError:
+    """The error that a spec is refused with: one line for each finding, of many the first ones."""
+    lines = [f"{where}: {one}" for one in findings]
+    more = [f"{where}: and {len(lines) - _MOST_FINDINGS} more"] if len(lines) > _MOST_FINDINGS else []
+    return SpecError("\n".join(lines[:_MOST_FINDINGS] + more))
 
 
 class RuntimeUnavailableError(RollergenError, RuntimeError):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rollergen.hal.declared import Declared, declarations, is_required
-from rollergen.hal.errors import SpecError, name_advice, nearest
+from rollergen.hal.errors import SpecError, name_advice, nearest, refused
 from rollergen.hal.extending import Find, Parent, completed, is_figure
 from rollergen.hal.files.bounded import MOST_BYTES, join, read_json, shown
 from rollergen.hal.files.trusted import open_untrusted
@@ -25,7 +25,7 @@ from rollergen.hal.languages import present_names
 from rollergen.hal.plugins import PluginSpec, plugin_specs
 from rollergen.hal.schema import FORMAT
 from rollergen.hal.spec import Device
-from rollergen.hal.spec_rules import refuse_contradictions
+from rollergen.hal.spec_rules import contradictions
 from rollergen.hal.spec_schema import refuse_what_the_schema_refuses
 
 TEMPLATE = "template"
@@ -61,16 +61,18 @@ def parse_device(content: bytes, where: str, path: Path | None = None) -> Device
     """The device of a JSON text; `where` names it in errors.
 
     `path`: its file, beside which files that it extends are looked for; None: it may extend built-in devices only.
+    Raises SpecError: first with all that breaks the format; where nothing does, with all that contradicts itself.
     """
     document = completed(read_json(content, where), where, str(path.resolve()) if path else where, _parents(path))
     refuse_what_the_schema_refuses(document, where)
     figures = dict(_figures(document, ""))
-    _refuse_unknown_sources(document, figures, where)
+    found = list(_unknown_sources(document, figures))
     try:
         device = _device(plain(document), _provenance(document, figures))
     except SpecError as error:
-        raise SpecError(f"{where}: {error}") from error.__cause__
-    refuse_contradictions(device, where)
+        raise refused(where, [*found, str(error)]) from error.__cause__
+    if found := [*found, *contradictions(device)]:
+        raise refused(where, found)
     return device
 
 
@@ -186,7 +188,7 @@ def _figures(node: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from _figures(item, join(path, number))
 
 
-def _refuse_unknown_sources(document: dict[str, Any], figures: dict[str, dict[str, Any]], where: str) -> None:
+def _unknown_sources(document: dict[str, Any], figures: dict[str, dict[str, Any]]) -> Iterator[str]:
     """A file without sources states them in full at each figure."""
     sources = document.get("sources")
     if sources is None:
@@ -194,7 +196,7 @@ def _refuse_unknown_sources(document: dict[str, Any], figures: dict[str, dict[st
     for path, figure in (*figures.items(), *document.get("provenance", {}).items()):
         if figure["source"] not in sources:
             advice = name_advice(figure["source"], sources)
-            raise SpecError(f"{where}: {path}.source is {shown(figure['source'])}, no key of sources; {advice}")
+            yield f"{path}.source is {shown(figure['source'])}, no key of sources; {advice}"
 
 
 def _provenance(

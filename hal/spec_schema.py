@@ -1,21 +1,21 @@
-"""Holds a document against the schema of device specs, and retells the first finding in one line: path, value, what was
+"""Holds a document against the schema of device specs, and retells each finding in one line: path, value, what was
 expected (the schema's own ``title``).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from rollergen.hal.errors import SpecError, name_advice
+from rollergen.hal.errors import name_advice, refused
 from rollergen.hal.files.bounded import join, shown
 from rollergen.hal.schema import schema
 
 _LOOKED_AT = 100
-"""Findings compared for the best one: a hostile file may have a hundred thousand."""
+"""Findings sorted, the plainest first: a hostile file may have a hundred thousand."""
 
 
 @lru_cache(maxsize=1)
@@ -33,19 +33,16 @@ def _narrowed(one: Any, further: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_what_the_schema_refuses(document: Any, where: str) -> None:
-    """SpecError with the JSON path of the first finding; misspelt keys first, for they also look like missing ones."""
-    finding = first_finding(_validator(), document)
-    if finding:
-        raise SpecError(f"{where}: {finding}")
+    """SpecError with the JSON path of every finding; misspelt keys first, for they also look like missing ones."""
+    if found := findings(_validator(), document):
+        raise refused(where, found)
 
 
-def first_finding(held_against: Any, document: Any) -> str | None:
-    """What a `validator` finds first, in one line; None where the document meets the schema."""
+def findings(held_against: Any, document: Any) -> list[str]:
+    """What a `validator` finds, a line each, the plainest first; empty where the document meets the schema."""
     found = list(islice(held_against.iter_errors(document), _LOOKED_AT))
-    if not found:
-        return None
-    error = min(found, key=lambda e: (e.validator != "additionalProperties", e.validator == "required", _place(e)))
-    return _retold(error)
+    found.sort(key=lambda e: (e.validator != "additionalProperties", e.validator == "required", _place(e)))
+    return list(dict.fromkeys(line for error in found for line in _retold(error)))
 
 
 def validator(text: str) -> Any:
@@ -89,20 +86,19 @@ def _path(steps: Iterable[str | int]) -> str:
     return path.removesuffix(".value")
 
 
-def _retold(error: Any) -> str:
+def _retold(error: Any) -> Iterator[str]:
     path = _path(error.absolute_path)
     if error.validator == "additionalProperties":
-        return _unknown_key(error, path)
-    if error.validator == "required":
-        missing = next(key for key in error.validator_value if key not in error.instance)
-        return f"{join(path, missing)} is missing; expected {_title(error.schema['properties'].get(missing, {}))}"
-    return f"{path or 'the document'} is {shown(error.instance)}; expected {_expected(error)}"
-
-
-def _unknown_key(error: Any, path: str) -> str:
-    known = sorted(error.schema["properties"])
-    unknown = next(key for key in error.instance if key not in error.schema["properties"])
-    return f"{join(path, shown(unknown)[1:-1])} is no key of this format; {name_advice(unknown, known)}"
+        known = sorted(error.schema["properties"])
+        for key in error.instance:
+            if key not in known:
+                yield f"{join(path, shown(key)[1:-1])} is no key of this format; {name_advice(key, known)}"
+    elif error.validator == "required":
+        for key in error.validator_value:
+            if key not in error.instance:
+                yield f"{join(path, key)} is missing; expected {_whole(error.schema['properties'].get(key, {}))}"
+    else:
+        yield f"{path or 'the document'} is {shown(error.instance)}; expected {_expected(error)}"
 
 
 def _expected(error: Any) -> str:
@@ -114,6 +110,12 @@ def _expected(error: Any) -> str:
     if error.validator in bounds:
         return bounds[error.validator].format(error.validator_value)
     return _title(error.schema)
+
+
+def _whole(node: Mapping[str, Any]) -> str:
+    """What is expected where nothing stands: of an object or a list of them, with all that it must state."""
+    part = node.get("items", node)
+    return _title(node) + (f" with {', '.join(part['required'])}" if part.get("required") else "")
 
 
 def _title(node: Mapping[str, Any]) -> str:

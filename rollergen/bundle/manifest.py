@@ -16,13 +16,13 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Buffer
 from rollergen.gate.narrowing import program_accuracies
 from rollergen.gate.tolerance import CONFIDENCE, unit_roundoff
-from rollergen.hal.errors import SpecError
+from rollergen.hal.errors import SpecError, refused
 from rollergen.hal.files.bounded import read_json
 from rollergen.hal.languages import language
 from rollergen.hal.load import device_hash
 from rollergen.hal.probes.host import completed_on
 from rollergen.hal.spec import Device
-from rollergen.hal.spec_schema import first_finding, validator
+from rollergen.hal.spec_schema import findings, validator
 from rollergen.measure.outcome import Outcome
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.signature import Signature
@@ -192,7 +192,6 @@ def checked_json(content: bytes, where: str) -> Any:
 def parse(content: bytes, where: str) -> dict[str, Any]:
     """A manifest as it stands in the file; BundleError with the JSON path of what breaks the format."""
     document = checked_json(content, where)
-    finding = first_finding(_validator(), document)
-    if finding:
-        raise BundleError(f"{where}: {finding}")
+    if found := findings(_validator(), document):
+        raise BundleError(str(refused(where, found)))
     return document

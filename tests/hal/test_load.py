@@ -142,7 +142,46 @@ def test_an_unknown_key_is_refused_and_the_nearest_known_one_named(path, key, me
 def test_a_misspelt_key_is_told_before_the_key_that_it_left_missing():
     document = json.loads(changed(["units"], REMOVED))
     document["unts"] = 2
-    assert refusal(json.dumps(document).encode()) == "v100.json: unts is no key of this format; did you mean units?"
+    first, second = refusal(json.dumps(document).encode()).split("\n")
+    assert first == "v100.json: unts is no key of this format; did you mean units?"
+    assert second.startswith("v100.json: units is missing; ")
+
+
+def test_all_that_breaks_the_format_is_told_at_once():
+    document = json.loads(changed(["units"], REMOVED))
+    document["limits"] = {"threads_per_block": 0}
+    document["memory_layers"][1]["scope"] = "chip"
+    lines = refusal(json.dumps(document).encode()).split("\n")
+    assert len(lines) == 9 and all(line.startswith("v100.json: ") for line in lines)
+    assert [line for line in lines if "units is missing" in line or ".scope is" in line or "_block is 0" in line] == [
+        'v100.json: limits.threads_per_block is 0; expected an integer of at least 1',
+        'v100.json: memory_layers[1].scope is "chip"; expected one of "thread", "unit", "device"',
+        'v100.json: units is missing; expected an integer of at least 1',
+    ]
+
+
+def test_a_part_that_is_missing_is_told_with_all_that_it_must_state():
+    text = refusal(json.dumps({"format": "rollergen.device.v1", "name": "mine", "title": "Mine"}).encode())
+    assert "v100.json: limits is missing; expected an object of limits with threads_per_block, threads_per_unit, " in text
+    layers = "a list of 2 to 16 memory layers, from registers outward with name, scope, managed, capacity_bytes"
+    assert f"memory_layers is missing; expected {layers}, transaction_bytes" in text
+    assert text.count("\n") == 8
+
+
+def test_all_that_contradicts_itself_is_told_at_once():
+    document = json.loads(changed(["execution_width"], 48))
+    document["limits"]["threads_per_unit"] = 512
+    document["memory_layers"][1]["banks"] = figure(32, source="nobody")
+    lines = refusal(json.dumps(document).encode()).split("\n")
+    assert [line.split(" is ")[0] for line in lines] == [
+        "v100.json: memory_layers[1].banks.source", "v100.json: limits.threads_per_block", "v100.json: execution_width",
+    ]
+
+
+def test_of_a_thousand_findings_the_first_are_told():
+    document = {**SMALL, "costs": {f"unknown_{n}": 1 for n in range(1000)}}
+    lines = refusal(json.dumps(document).encode()).split("\n")
+    assert len(lines) == 51 and lines[-1] == "v100.json: and 950 more"
 
 
 @pytest.mark.parametrize(
