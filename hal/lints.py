@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rollergen.hal.architectures import Architecture, facts_of
+from rollergen.hal.changes import figures, json_path
 from rollergen.hal.load import device_hash
 from rollergen.hal.masked_stores import KEY
 from rollergen.hal.spec import Device, MemoryLayer
@@ -120,9 +122,29 @@ def transactions_divide(device: Device) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def figures_are_those_of_the_architecture(device: Device) -> Iterator[Finding]:
+    found, its = _architecture(device), figures(device)
+    for path, value in found.figures.items():
+        if path in its and its[path] != value:
+            yield Finding(
+                WARNING, json_path(device, path), f"is {its[path]:.12g}; every {found.name} has {value:.12g}",
+                f"{found.source}; is the architecture that of this device?",
+            )  # fmt: skip
+
+
+def _architecture(device: Device) -> Architecture:
+    """What is known of the first architecture that the device names; of no figure where that is nothing."""
+    known = (facts_of(target.arch) for target in device.targets)
+    return next((one for one in known if one is not None), Architecture("", {}, ""))
+
+
 def banks_make_the_rate(device: Device) -> Iterator[Finding]:
+    """Where the architecture does not say otherwise: Turing's 32 banks of 4 bytes share 64 bytes a clock."""
+    known = _architecture(device).figures
     for number, layer in enumerate(device.layers):
         width = layer.banks * layer.bank_bytes
+        if f"{layer.name}.bytes_per_clock" in known:
+            continue
         if width and layer.bytes_per_clock and not width / _SLACK <= layer.bytes_per_clock <= width * _SLACK:
             yield Finding(
                 NOTE, f"memory_layers[{number}].bytes_per_clock",
@@ -178,6 +200,19 @@ def figures_are_known(device: Device) -> Iterator[Finding]:
         yield Finding(NOTE, assumed[0], f"and {len(assumed) - 1} others are assumed: {some}", "measure them")
 
 
+def matrix_units_are_used(device: Device) -> Iterator[Finding]:
+    """Predictions and programs go without one that no program can name: nothing else says so."""
+    if device.kind.matrix_instructions or device.kind.supersteps:
+        return
+    for number, one in enumerate(device.instructions):
+        if one.m > 1 and one.accumulator_dtype in ("float32", "int32"):
+            yield Finding(
+                NOTE, f"instructions[{number}]", f"{one.name} of {one.m} x {one.n} x {one.k} is used by no program",
+                f"programs in {device.kind.language} take matrix units where threads share managed memory, an "
+                "instruction has a layout, and the language has words for it (cuda)",
+            )  # fmt: skip
+
+
 def wide_vectors_are_masked(device: Device) -> Iterator[Finding]:
     for number, target in enumerate(device.targets):
         dialect = dict(target.dialect)
@@ -195,12 +230,14 @@ LINTS: tuple[Callable[[Device], Iterator[Finding]], ...] = (
     all_threads_have_registers,
     outer_layers_are_larger,
     transactions_divide,
+    figures_are_those_of_the_architecture,
     banks_make_the_rate,
     the_clock_is_in_mhz,
     capacities_are_in_bytes,
     the_backing_store_keeps_up,
     achieved_is_near_nominal,
     figures_are_known,
+    matrix_units_are_used,
     wide_vectors_are_masked,
 )
 

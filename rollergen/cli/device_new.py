@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from itertools import takewhile
 from math import log
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import click
 from rollergen.cli.device_facts import loaded, parse_settings
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError, DeviceError
+from rollergen.hal.architectures import facts_of
 from rollergen.hal.changes import changed, figure, figures
 from rollergen.hal.errors import SpecError
 from rollergen.hal.languages import language_names
@@ -61,44 +63,71 @@ def new_command(
         raise ArgumentError(f"{name!r} is no name; expected a small letter, then small letters, digits, _ or -")
     values = parse_settings(settings)
     asking = ask if ask is not None else sys.stdin.isatty()
-    parent = loaded(like) if like else nearest(values)
+    parent = loaded(like) if like else nearest(values, arch or "")
     if asking:
         title = title or click.prompt("What the vendor calls it", default=name)
         source = source or click.prompt("Where its figures are printed", default="the vendor's datasheet")
         values |= _asked(parent, values)
-    document = begun(parent, name, title or name, source or "the vendor's datasheet", values)
+    document = begun(parent, name, title or name, source or "the vendor's datasheet", values, arch or "")
     if language or arch:
-        target = {"language": language or parent.kind.language, "arch": arch or "", "dialect": {}}
-        document["targets"] = [target]
+        document["targets"] = [_target(parent, language or parent.kind.language, arch or "")]
     text = json.dumps(document, indent=1)
     try:
         parse_device(text.encode(), path.name)
     except SpecError as error:
         raise DeviceError(str(error)) from None
     path.write_text(text + "\n")
+    console.print(_told(path, parent, values, arch or ""), markup=False, highlight=False, soft_wrap=True)
+
+
+def _told(path: Path, parent: Device, values: Mapping[str, float], arch: str) -> str:
+    """What the new file's figures are from, and what of it is still another device's."""
     rest = f"all others assumed as {parent.name} has them"
     if rates := scaled(parent, values):
         rest = f"{len(rates)} bandwidths scaled from {parent.name}'s ({', '.join(rates)}), {rest}"
-    carried = [one.name for one in parent.instructions if f"{one.name}.per_clock" not in values]
+    known = of_architecture(parent, values, arch)
+    if found := facts_of(arch):
+        rest = f"{len(known)} those of {arch} ({found.name}), {rest}"
     own = parent.targets[0].arch
-    left = "" if arch or not own else f"Source is written for {own}, as {parent.name}'s: --arch says for what else.\n"
-    left += f"Rates for a clock that are {parent.name}'s own: {', '.join(carried)}.\n" if carried else ""
-    console.print(
-        f"{path}: {len(values)} figures from the datasheet, {rest}.\n{left}"
-        f"Next: rollergen devices check {path}; rollergen devices compare {parent.name} {path}",
-        markup=False, highlight=False, soft_wrap=True,
-    )  # fmt: skip
+    lines = [f"{path}: {len(values)} figures from the datasheet, {rest}."]
+    if own and not arch:
+        lines.append(f"Source is written for {own}, as {parent.name}'s: --arch says for what else.")
+    rated = [f"{one.name}.per_clock" for one in parent.instructions] + _of_a_clock(parent)
+    if carried := [one for one in rated if one not in values and one not in known]:
+        lines.append(f"Rates for a clock that are {parent.name}'s own: {', '.join(carried)}.")
+    lines.append(f"Next: rollergen devices check {path}; rollergen devices compare {parent.name} {path}")
+    return "\n".join(lines)
 
 
-def nearest(values: Mapping[str, float]) -> Device:
-    """The built-in GPU whose figures are the fewest factors away from those given.
+def _of_a_clock(parent: Device) -> list[str]:
+    """What of a unit's memory, beside its instructions, decides what it does in a clock."""
+    near = [layer for layer in parent.layers[1:] if layer.scope == "unit"]
+    found = [f"{layer.name}.bytes_per_clock" for layer in near if layer.bytes_per_clock]
+    found += [f"{layer.name}.capacity_bytes" for layer in near if not layer.managed]
+    return found + [f"costs.{name}" for name in ("load_store_lanes",) if name in dict(parent.costs)]
 
-    Raises ArgumentError where none is given, for then all are as near.
+
+def _target(parent: Device, language: str, arch: str) -> dict[str, Any]:
+    """That of `parent` in the language for another architecture: its compiler is the same, its card is not."""
+    dialect = {key: value for key, value in parent.dialect(language).items() if key != "gpu"}
+    return {"language": language, "arch": arch, "dialect": dialect}
+
+
+def nearest(values: Mapping[str, float], arch: str = "") -> Device:
+    """The built-in device of the nearest architecture, of several the one whose figures are the fewest factors away
+    from those given and from what is known of the architecture.
+
+    Raises ArgumentError where nothing is given, for then all are as near.
     """
-    if not values:
+    if not values and not arch:
         raise ArgumentError("nothing is set to find the nearest device by; expected --like DEVICE, or --set units=128")
+    known = [load_device(name) for name in device_names()]
+    near = {one.name: max(_alike(arch, target.arch) for target in one.targets) for one in known}
+    known = [one for one in known if near[one.name] == max(near.values())]
+    found = facts_of(arch)
+    values = {**(found.figures if found else {}), **values}
     apart = {}
-    for one in map(load_device, device_names()):
+    for one in known:
         its = figures(one)
         shared = [path for path in values if its.get(path) and values[path] > 0]
         missing = len(values) - len(shared)
@@ -106,28 +135,45 @@ def nearest(values: Mapping[str, float]) -> Device:
     return load_device(min(apart, key=lambda name: (apart[name], name)))
 
 
-def begun(parent: Device, name: str, title: str, source: str, values: Mapping[str, float]) -> dict[str, Any]:
-    """The document of a spec with these figures of kind datasheet, all others assumed: bandwidths as `scaled` from
-    those of `parent`, the rest as `parent` has it.  Raises DeviceError for a figure that the format refuses.
+def _alike(one: str, other: str) -> int:
+    """How many letters two names of architectures begin with alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other)))
+
+
+def of_architecture(parent: Device, values: Mapping[str, float], arch: str) -> dict[str, float]:
+    """What is known of the architecture and `values` do not give, of the figures that `parent` has."""
+    found = facts_of(arch)
+    known, its = found.figures if found else {}, figures(parent)
+    return {path: value for path, value in known.items() if path in its and path not in values}
+
+
+def begun(
+    parent: Device, name: str, title: str, source: str, values: Mapping[str, float], arch: str = ""
+) -> dict[str, Any]:
+    """The document of a spec with these figures of kind datasheet, as those of its architecture; all others assumed:
+    bandwidths as `scaled` from those of `parent`, the rest as `parent` has it.  Raises DeviceError for a figure that
+    the format refuses.
     """
-    settings: dict[str, float] = {path: int(v) if float(v).is_integer() else v for path, v in values.items()}
-    rates = scaled(parent, values)
+    rates, known = scaled(parent, values), of_architecture(parent, values, arch)
+    stated = {path: int(v) if float(v).is_integer() else v for path, v in {**known, **values}.items()}
     try:
-        device = changed(parent, {path: rate for path, (rate, _) in rates.items()} | settings)
+        device = changed(parent, {path: rate for path, (rate, _) in rates.items()} | stated)
     except SpecError as error:
         raise DeviceError(str(error)) from None
     document = device_to_json(device)
     document.pop("provenance", None)
     document.pop("verified", None)
-    given = {path: figure(device, path) for path in values}
     carried = {"kind": "assumed", "source": f"as {parent.name} has it"}
     document = _annotated(document, carried)
     for path, (rate, how) in rates.items():
         owner, key = _owner(document, path)
         owner[key] = {"value": rate, "kind": "assumed", "source": how}
-    for path, value in given.items():
+    found = facts_of(arch)
+    common = f"of every {arch} ({found.name}): {found.source}" if found else ""
+    for path in stated:
         owner, key = _owner(document, path)
-        owner[key] = {"value": value, "kind": "datasheet", "source": source}
+        origin = source if path in values else common
+        owner[key] = {"value": figure(device, path), "kind": "datasheet", "source": origin}
     for one in document["instructions"]:
         if f"{one['name']}.peak_dense_tflop_s" not in values:
             one.pop("peak_dense_tflop_s", None)  # the parent's, as printed
