@@ -1,7 +1,7 @@
 """A device that nobody has described, the guide's way, timed: ``python benches/bench_new_device.py [--only ID ...]``.
 
-Every command of devices/README.md in order, each a process of its own as a user would run it: a GeForce RTX 4090 begun
-from public figures, checked, compared with the A100, asked what matters, built for.  Then all operators of ROLLER's
+Every command of devices/README.md in order, each a process of its own as a user would run it: an NVIDIA L40S begun
+from public figures, checked, compared with the L4, asked what matters, built for.  Then all operators of ROLLER's
 suite are constructed for the file (every prediction positive and finite), and where NVIDIA's compiler is installed the
 first choice of one operator of each class is compiled for the architecture that the file names.  Nothing is run: no
 such card is needed.  Kept in results/new_device_<cpu>_<day>.json.
@@ -37,7 +37,7 @@ from rollergen.program.rprogram import RProgram
 
 NAME = "new_device"
 GUIDE = Path(__file__).resolve().parent.parent / "devices" / "README.md"
-FILE = "rtx4090.json"
+FILE = "l40s.json"
 Row = dict[str, Any]
 
 

@@ -42,6 +42,22 @@ def test_a_first_choice_compiles_to_what_the_model_says(operator, device):
         assert one.occupancy >= one.predicted_occupancy - 1e-9
 
 
+OTHERS = ("matmul", "conv2d", "avg_pool2d", "depthwise_conv2d", "reduce_sum")
+"""One operator each of these kinds for the devices that benches/bench_cuda_compile.py does not compile for."""
+
+
+@pytest.mark.parametrize("device", ["t4", "l4", "rtx4090"])
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_first_choice_compiles_for_other_cards(kind, device):
+    on = rg.load_device(device)
+    entry = next(one for one in ENTRIES.values() if one.kind == kind)
+    (first,) = construct(canonicalize(entry.make()), on, top_k=1)
+    report = compile_report(first.program, on, instructions=False)
+    assert report.arch == {"t4": "sm_75", "l4": "sm_89", "rtx4090": "sm_89"}[device]
+    assert all(one.stack_bytes == one.spill_bytes == 0 for one in report.kernels)
+    assert all(one.shared_bytes == one.predicted_shared_bytes for one in report.kernels)
+
+
 @pytest.mark.parametrize("device", ["a100", "h200"])
 def test_a_convolution_by_matrix_instructions_keeps_out_of_local_memory(device):
     on = rg.load_device(device)

@@ -13,6 +13,7 @@ from tests.cli.test_cli import ok, run
 
 FOLDER = Path(spec_schema.__file__).parents[1] / "devices"
 GUIDE = (FOLDER / "README.md").read_text()
+OTHERS = (FOLDER / "OTHER_MACHINES.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
@@ -31,15 +32,61 @@ def guided(tmp_path_factory):
 
 def test_every_command_of_the_guide_succeeds(guided):
     _, outputs = guided
-    assert len(outputs) == 7 and all(outputs.values())
-    assert "rtx4090: 0 warnings" in next(text for line, text in outputs.items() if "check" in line)
+    assert len(outputs) == 8 and all(outputs.values())
+    assert "l40s: 0 warnings" in next(text for line, text in outputs.items() if "check" in line)
 
 
-def test_its_spec_has_the_printed_peak_and_bandwidth(guided):
-    device = load_device(guided[0] / "rtx4090.json")
-    assert 128 * 2 * device.units * device.clock_mhz * 1e-6 == pytest.approx(82.6, rel=0.01)  # TFLOP/s as printed
-    assert device.layer("dram").bandwidth_nominal_gb_s == 1008
+def test_its_spec_has_the_printed_peak_and_bandwidth_and_what_its_architecture_has(guided):
+    device = load_device(guided[0] / "l40s.json")
+    assert 128 * 2 * device.units * device.clock_mhz * 1e-6 == pytest.approx(91.6, rel=0.01)  # TFLOP/s as printed
+    assert device.layer("dram").bandwidth_nominal_gb_s == 864
     assert device.limits.block_memory_bytes == 99 * 1024
+    assert dict(device.costs)["load_store_lanes"] == 16 and device.layer("l1").capacity_bytes == 128 * 1024
+
+
+def test_its_card_of_amds_begins_from_one_of_amds(guided):
+    device = load_device(guided[0] / "mi100.json")
+    assert (device.targets[0].language, device.targets[0].arch, device.execution_width) == ("opencl", "gfx908", 64)
+    assert 64 * 2 * device.units * device.clock_mhz * 1e-6 == pytest.approx(23.1, rel=0.01)  # TFLOP/s as printed
+    assert run("devices", "check", str(guided[0] / "mi100.json")).exit_code == 0
+
+
+def test_the_machine_of_the_page_on_others_loads_without_warnings_and_builds(tmp_path):
+    (text,) = re.findall(r"```json\n(.*?)```", OTHERS, re.DOTALL)
+    file = tmp_path / "npu.json"
+    file.write_text(text)
+    assert [layer.name for layer in load_device(file).layers] == ["registers", "scratchpad", "dram"]
+    checked = run("devices", "check", str(file))
+    assert checked.exit_code == 0 and "systolic of 16 x 16 x 16 is used by no program" in checked.stdout
+    built = ok("build", "matmul", "m=128", "n=128", "k=128", "--device", str(file), "--no-cache", "--json")
+    assert json.loads(built)["device"]
+
+
+def test_a_spec_from_nothing_is_whole_after_two_refusals(tmp_path):
+    """By the errors alone: each time all that is named as missing is given, as the page on other machines has it."""
+    (text,) = re.findall(r"```json\n(.*?)```", OTHERS, re.DOTALL)
+    file, whole, written, refused = tmp_path / "npu.json", json.loads(text), {}, 0
+    while True:
+        file.write_text(json.dumps(written))
+        told = run("devices", "check", str(file))
+        if told.exit_code == 0:
+            break
+        missing = re.findall(r"npu\.json: ([\w.\[\]]+) is missing", told.stderr)
+        assert missing, told.stderr
+        refused += 1
+        for path in missing:
+            assert "." not in path and "[" not in path  # a part that is missing names all that it must state
+            written[path] = whole[path]
+    assert refused <= 2
+
+
+def test_two_figures_of_a_card_that_contradict_each_other_are_told_together(tmp_path):
+    sets = ("shared.capacity_bytes=65536", "limits.threads_per_unit=512")
+    words = [word for one in sets for word in ("--set", one)]
+    told = run("devices", "new", "odd", "-o", str(tmp_path / "odd.json"), "--like", "a100", *words, "--no-ask")
+    assert told.exit_code == 2
+    assert "limits.threads_per_block is 1024; expected at most" in told.stderr
+    assert "limits.block_memory_bytes is 166912; expected at most" in told.stderr
 
 
 def test_its_files_load(tmp_path):

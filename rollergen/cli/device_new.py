@@ -137,7 +137,7 @@ def nearest(values: Mapping[str, float], arch: str = "") -> Device:
 
 def _alike(one: str, other: str) -> int:
     """How many letters two names of architectures begin with alike."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other)))
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def of_architecture(parent: Device, values: Mapping[str, float], arch: str) -> dict[str, float]:

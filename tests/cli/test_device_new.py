@@ -17,7 +17,7 @@ def test_a_spec_begun_from_flags_passes_the_checks_and_builds(tmp_path):
     file = tmp_path / "card.json"
     told = ok("devices", "new", "card", "-o", str(file), "--like", "a100", *CARD, "--title", "Card", "--arch", "sm_89")
     # shared and l2, printed and achieved
-    assert "3 figures from the datasheet, 4 bandwidths scaled from a100's (shared.bandwidth_nominal_gb_s, " in told
+    assert "3 figures from the datasheet, 15 those of sm_89 (Ada), 4 bandwidths scaled from a100's (shared.band" in told
     assert "), all others assumed as a100 has them" in told
     device = load_device(file)
     assert (device.units, device.clock_mhz, device.targets[0].arch) == (128, 2520, "sm_89")
@@ -76,6 +76,43 @@ def test_the_nearest_device_is_found_by_the_figures_given():
     assert nearest({"units": 1300.0, "sram.capacity_bytes": 262144.0}).name == "ipu"
 
 
+@pytest.mark.parametrize(
+    ("arch", "values", "name"),
+    [
+        ("sm_75", {"units": 72.0}, "t4"),
+        ("sm_86", {"units": 84.0, "clock_mhz": 1740.0, "dram.bandwidth_nominal_gb_s": 696.0}, "rtx4090"),
+        ("sm_86", {"units": 30.0}, "l4"),
+        ("sm_90a", {"dram.capacity_bytes": 85e9}, "h100"),
+        ("gfx90a", {"units": 110.0}, "mi210"),
+        ("gfx908", {"units": 120.0}, "mi50"),
+        ("gfx1100", {"units": 96.0}, "mi210"),
+        ("gfx942", {}, "mi300x"),
+    ],
+)
+def test_the_nearest_device_is_of_the_nearest_architecture(arch, values, name):
+    assert nearest(values, arch).name == name
+
+
+def test_what_every_card_of_the_architecture_has_is_the_new_ones():
+    document = begun(load_device("v100"), "card", "Card", "paper", {"units": 72.0, "l1.bytes_per_clock": 60.0}, "sm_75")
+    device = parse_device(json.dumps(document).encode(), "card.json")
+    assert (device.layer("shared").bytes_per_clock, device.limits.threads_per_unit) == (64, 1024)
+    assert device.layer("l1").bytes_per_clock == 60  # what was given counts
+    kind, source = dict(device.provenance)["costs.load_store_lanes"]
+    assert kind == "datasheet" and source.startswith("of every sm_75 (Turing): limits: cuda_occupancy.h")
+
+
+def test_rates_of_memory_that_are_the_parents_are_named_where_the_architecture_does_not_give_them(tmp_path):
+    words = ["devices", "new", "card", "--like", "v100", "--set", "units=72", "--no-ask", "-o"]
+    told = ok(*words, str(tmp_path / "a.json"))
+    rates = "shared.bytes_per_clock, l1.bytes_per_clock, l1.capacity_bytes, costs.load_store_lanes."
+    assert told.split("Rates for a clock that are v100's own: ")[1].split("\n")[0].endswith(rates)
+    told = ok(*words, str(tmp_path / "b.json"), "--arch", "sm_75")
+    assert "16 those of sm_75 (Turing), " in told
+    left = told.split("Rates for a clock that are v100's own: ")[1].split("\n")[0]
+    assert left == "fma_f64.per_clock, hfma2.per_clock, dp4a.per_clock, wmma.per_clock."
+
+
 def test_on_a_terminal_it_asks(tmp_path):
     answers = "Big card\nthe box\n96\n\n\n\n\n\n\n2000\n"
     words = ["devices", "new", "big", "-o", str(tmp_path / "big.json"), "--like", "v100", "--ask"]
@@ -112,5 +149,5 @@ def test_a_printed_peak_that_is_given_stays_and_the_parents_go():
 def test_rates_that_are_the_parents_are_named(tmp_path):
     words = ["devices", "new", "card", "-o", str(tmp_path / "card.json"), "--like", "v100", "--no-ask"]
     told = ok(*words, "--set", "fma.per_clock=128")
-    names = [one.name for one in load_device("v100").instructions if one.name != "fma"]
+    names = [f"{one.name}.per_clock" for one in load_device("v100").instructions if one.name != "fma"]
     assert f"Rates for a clock that are v100's own: {', '.join(names)}" in told

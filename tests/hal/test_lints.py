@@ -48,7 +48,8 @@ BROKEN = {
         with_layer(V100, "l2", transaction_bytes=48), WARNING, "memory_layers[3].transaction_bytes", "is 48",
     ),
     "banks_make_the_rate": (
-        with_layer(V100, "shared", bank_bytes=8), NOTE, "memory_layers[1].bytes_per_clock", "32 banks of 8 bytes serve 256",
+        with_layer(load_device("k80"), "shared", bank_bytes=4), NOTE, "memory_layers[1].bytes_per_clock",
+        "32 banks of 4 bytes serve 128",
     ),
     "the_clock_is_in_mhz": (replace(V100, clock_mhz=1.38), WARNING, "clock_mhz", "is 1.38"),
     "capacities_are_in_bytes": (
@@ -64,6 +65,13 @@ BROKEN = {
     "wide_vectors_are_masked": (
         replace(V100, targets=(Target("opencl", dialect=(("kernel_attribute", WIDE),)),)), WARNING, "targets[0].dialect",
         "asks for vectors of 512 bits and has no masked_vectors",
+    ),
+    "figures_are_those_of_the_architecture": (
+        with_layer(load_device("t4"), "shared", bytes_per_clock=128), WARNING, "memory_layers[1].bytes_per_clock",
+        "is 128; every Turing has 64",
+    ),
+    "matrix_units_are_used": (
+        replace(A100, targets=(Target("opencl", "sm_80"),)), NOTE, "instructions[3]", "mma of 16 x 8 x 16 is used by no program",
     ),
     "figures_are_known": (V100, NOTE, "instructions[4].latency_clocks", "and 1 others are assumed"),
 }  # fmt: skip
@@ -82,6 +90,15 @@ def test_each_lint_finds_what_it_is_for_with_severity_path_and_reason(rule):
 def test_no_built_in_device_has_a_warning(name):
     siblings = [load_device(other) for other in device_names()]
     assert [str(f) for f in lint(load_device(name), siblings) if f.severity == WARNING] == []
+
+
+def test_what_the_architecture_has_is_no_finding():
+    """Turing's banks could serve twice what its shared memory and first cache do."""
+    turing, path = load_device("t4"), "memory_layers[1].bytes_per_clock"
+    assert not any(one.path == path for one in lint(turing))
+    assert any(one.path == path for one in lint(with_layer(turing, "shared", bytes_per_clock=128)))
+    unnamed = replace(turing, targets=(Target("opencl"),))
+    assert [one.severity for one in lint(unnamed) if one.path == path] == [NOTE]  # of which nothing is known
 
 
 def test_warnings_come_first():
