@@ -187,9 +187,15 @@ def _views() -> Iterator[tuple[str, str, Make]]:
     yield "pixel_shuffle", "", lambda t, r, c: rg.ops.pixel_shuffle(t("x", (1, 8, r, c)), 2)
     yield "pixel_unshuffle", "", lambda t, r, c: rg.ops.pixel_unshuffle(t("x", (1, r, 4, 8)), 2)
     yield "unfold", "", lambda t, r, c: rg.ops.unfold(t("x", (1, 2, r, c)), 3)
+    for name in ("nll_loss", "cross_entropy"):
+        function = getattr(rg.ops, name)
+        yield name, "", lambda t, r, c, f=function: f(t("x", (r, c)), t("target", (r,), "int64"))
+    yield "einsum", "", lambda t, r, c: rg.ops.einsum("...ij,jk->...k", t("x", (3, r, c)), t("w", (c, 2)))
     yield "unfold_copy", "", lambda t, r, c: rg.ops.unfold_copy(t("x", (r, c)), 1, 1 + c // 8, 2)
     yield "reshape", "", lambda t, r, c: rg.ops.reshape(t("x", (r, c)), (c, r))
     yield "reshape", "of a transpose", lambda t, r, c: rg.ops.reshape(rg.ops.t(t("x", (r, c))), (-1,))
+    for mode in ("bicubic", "area"):
+        yield "interpolate", mode, lambda t, r, c, m=mode: rg.ops.interpolate(t("x", (1, 2, r, c)), (c, r), mode=m)
     yield "expand", "", lambda t, r, c: rg.ops.expand(t("x", (r, 1)), (3, r, c))
 
 
@@ -216,12 +222,13 @@ _REFUSALS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("mean var std log_softmax softmax layer_norm rms_norm batch_norm", _NOT_FLOATS, _FLOATING),
     ("scaled_dot_product_attention avg_pool1d avg_pool2d avg_pool3d global_avg_pool quantize", _NOT_FLOATS, _FLOATING),
     ("pow", INTEGERS, _FLOATING),
-    ("interpolate", _NOT_FLOATS, _FLOATING),
+    ("interpolate nll_loss cross_entropy", _NOT_FLOATS, _FLOATING),
     ("sub neg pow bias_add matmul mm bmm batch_matmul linear depthwise_conv2d conv2d", ("bool",), _CONDITION),
     ("max_pool1d max_pool2d max_pool3d", ("bool",), _TRUTH),
     ("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", ("bool",), _REDUCED),
     ("max_pool1d max_pool2d max_pool3d", ("bool",), _CONDITIONS),
     ("relu conv1d conv2d conv3d max_pool2d", ("bool",), _TRUTH),
+    ("einsum", ("bool",), _CONDITION),
     ("conv_transpose1d conv_transpose2d conv_transpose3d", ("bool",), _REDUCED),
     (f"one_hot {_WHOLE_FORMULAS}", FLOATS, "integer"),
     ("one_hot", ("bool",), "expected integers"),

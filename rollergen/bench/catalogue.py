@@ -89,6 +89,11 @@ def _one(sizes: Sizes, tensor: Make) -> Iterator[Any]:
     yield tensor("X", sizes["shape"])
 
 
+def _classified(sizes: Sizes, tensor: Make) -> Iterator[Any]:
+    yield tensor("X", (sizes["n"], sizes["c"]))
+    yield tensor("target", (sizes["n"],), "int64")
+
+
 def _integers(sizes: Sizes, tensor: Make) -> Iterator[Any]:
     yield tensor("X", sizes["shape"], "int32")
 
@@ -287,6 +292,8 @@ def _views() -> Iterator[Operator]:
     for name, word in (("pixel_shuffle", "upscale_factor"), ("pixel_unshuffle", "downscale_factor")):
         yield _entry(name, f"shape=1x64x56x56 {word}=2", _one, arguments=(word,))
     yield _entry("unfold", "shape=1x64x56x56 kernel_size=3", _one, arguments=("kernel_size",))
+    for name in ("nll_loss", "cross_entropy"):
+        yield _entry(name, "n=4096 c=1000", _classified)
     yield _entry(
         "unfold_copy", "shape=1024x1024 dimension=1 size=16 step=8", _one, arguments=("dimension", "size", "step")
     )

@@ -19,7 +19,7 @@ def einsum(subscripts: str, *tensors: Tensor, name: str | None = None, acc: Any 
 
     Without ``->`` the output has the letters that occur once, in alphabetical order.  A letter
     repeated in one operand walks its diagonal.  ``...`` stands for any number of axes, aligned from
-    the last and repeated where an operand has 1; the output has them too.  `acc` and `dtype` as for
+    the last and repeated where an operand has 1, and summed where the output has no ``...``.  `acc` and `dtype` as for
     `rg.sum`.
 
     >>> import rollergen as rg
@@ -76,10 +76,6 @@ def _parse(subscripts: str) -> tuple[list[str], str]:
             raise ExpressionError(f"einsum {subscripts!r}: the output's {_shown(letter)} occurs in no operand")
     if any(operand.count(_ELLIPSIS) > 1 for operand in operands):
         raise ExpressionError(f"einsum {subscripts!r}: an operand has two ellipses; expected one at most")
-    if _ELLIPSIS in letters and _ELLIPSIS not in output:
-        raise ExpressionError(
-            f"einsum {subscripts!r}: operands have '...', the output has not; expected it there (sum with rg.ops.sum)"
-        )
     return operands, output
 
 

@@ -260,5 +260,13 @@ CASES |= {
     "pixel_unshuffle": Case(lambda: ops.pixel_unshuffle(T("x", (2, 3, 4, 6)), 2)),
     "unfold": Case(lambda: ops.unfold(T("x", (2, 3, 5, 7)), (3, 2), 1, 1, 2)),
     "unfold_copy": Case(lambda: ops.unfold_copy(T("x", X3), 1, 3, 2)),
+    "interpolate bicubic": Case(lambda: ops.interpolate(T("x", (1, 3, 5, 7)), (9, 4), mode="bicubic"), FUNCTION, "any"),
+    "interpolate area": Case(lambda: ops.interpolate(T("x", (1, 3, 5, 7)), (9, 4), mode="area"), FUNCTION),
+    "einsum": Case(lambda: ops.einsum("...ik,kj->...", T("a", (3, 5, 7)), T("b", (7, 4)))),
+    "nll_loss": Case(lambda: ops.nll_loss(T("x", (37, 5)), T("t", (37,), "int32"), T("w", (5,))), FUNCTION, "positive"),
+    "cross_entropy": Case(lambda: ops.cross_entropy(T("x", (9, 5, 7)), T("t", (9, 7), "int64"), label_smoothing=0.1), 4 * FUNCTION, "any"),
+    "cross_entropy of probabilities": Case(lambda: ops.cross_entropy(T("x", (9, 5)), T("t", (9, 5))), 4 * FUNCTION, "positive"),
+    "conv2d asymmetric": Case(lambda: ops.conv2d(T("x", X4), T("w", (5, 3, 3, 2)), padding=((2, 0), (0, 1)), stride=2)),
+    "max_pool2d same lower": Case(lambda: ops.max_pool2d(T("x", X4), (3, 2), 2, "same_lower")),
     "adaptive_max_pool2d indices": Case(lambda: ops.adaptive_max_pool2d(T("x", (1, 2, 7, 6)), 3, True)[1]),
 }

@@ -86,6 +86,16 @@ def binary(name: str) -> Make:
     return make
 
 
+def classified(name: str) -> Make:
+    def make(s: Sizes) -> Any:
+        rows, classes = s.one(4096, 2), s.one(999, 2)
+        # Of log-probabilities only those that targets choose are needed.
+        read = {"x": rows} if name == "nll_loss" else {}
+        return Drawn(getattr(ops, name)(T("x", (rows, classes)), T("t", (rows,), "int64")), read)
+
+    return make
+
+
 def over(name: str) -> Make:
     def make(s: Sizes) -> Any:
         shape = s.shape()
@@ -290,6 +300,8 @@ OPERATORS: dict[str, Make] = {
     "pixel_shuffle": lambda s: ops.pixel_shuffle(T("x", (s.one(16, 1), 8, s.one(28, 7), s.one(28, 7))), 2),
     "pixel_unshuffle": lambda s: ops.pixel_unshuffle(T("x", (s.one(16, 1), 3, 2 * s.one(28, 7), 2 * s.one(28, 7))), 2),
     "unfold": lambda s: ops.unfold(T("x", (s.one(16, 1), s.one(64, 3), s.one(28, 7), s.one(28, 7))), 3),
+    "nll_loss": classified("nll_loss"), "cross_entropy": classified("cross_entropy"),
+    "einsum": lambda s: ops.einsum("...ij,j->...i", T("x", (s.one(64, 1), s.one(999, 3), 64)), T("w", (64,))),
     "unfold_copy": lambda s: ops.unfold_copy(T("x", (s.one(4096, 9), s.one(4096, 33))), 1, 8, 4),
     "threshold": lambda s: ops.threshold(T("x", s.shape()), 0, 1),
     "prelu": lambda s: ops.prelu(T("x", s.shape()), T("w", (1,))),

@@ -16,7 +16,7 @@ from rollergen.expr.operators.adaptive_pooling import (
 from rollergen.expr.operators.arguments import torch_spellings
 from rollergen.expr.operators.borders import pad
 from rollergen.expr.operators.channels import group_norm, instance_norm, local_response_norm
-from rollergen.expr.operators.contractions import batch_matmul, bmm, linear, matmul, mm
+from rollergen.expr.operators.contractions import batch_matmul, bmm, einsum, linear, matmul, mm
 from rollergen.expr.operators.convolutions import (
     conv1d,
     conv2d,
@@ -52,6 +52,7 @@ from rollergen.expr.operators.elementwise import (
 )
 from rollergen.expr.operators.formulas import FORMULAS
 from rollergen.expr.operators.formulas import operator as formula
+from rollergen.expr.operators.losses import cross_entropy, nll_loss
 from rollergen.expr.operators.normalisation import batch_norm, layer_norm, log_softmax, rms_norm, softmax
 from rollergen.expr.operators.pooling import (
     avg_pool1d,
@@ -134,11 +135,13 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "cross_entropy",
     "cumprod",
     "cumsum",
     "depthwise_conv2d",
     "dequantize",
     "div",
+    "einsum",
     "equal",
     "expand",
     "flip",
@@ -171,6 +174,7 @@ __all__ = [
     "mm",
     "mul",
     "neg",
+    "nll_loss",
     "not_equal",
     "one_hot",
     "pad",

@@ -23,7 +23,7 @@ def adaptive_avg_pool1d(input: Tensor, output_size: Any, *, name: str | None = N
     >>> rg.ops.adaptive_avg_pool1d(rg.tensor("x", (1, 1, 4)), 2).shape
     (1, 1, 2)
     """
-    return _averages("adaptive_avg_pool1d", 1, input, output_size, name)
+    return averages("adaptive_avg_pool1d", 1, input, output_size, name)
 
 
 def adaptive_avg_pool2d(input: Tensor, output_size: Any, *, name: str | None = None) -> Tensor:
@@ -33,7 +33,7 @@ def adaptive_avg_pool2d(input: Tensor, output_size: Any, *, name: str | None = N
     >>> rg.ops.adaptive_avg_pool2d(rg.tensor("x", (1, 64, 9, 7)), (3, 2)).shape
     (1, 64, 3, 2)
     """
-    return _averages("adaptive_avg_pool2d", 2, input, output_size, name)
+    return averages("adaptive_avg_pool2d", 2, input, output_size, name)
 
 
 def adaptive_avg_pool3d(input: Tensor, output_size: Any, *, name: str | None = None) -> Tensor:
@@ -43,7 +43,7 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Any, *, name: str | None = N
     >>> rg.ops.adaptive_avg_pool3d(rg.tensor("x", (1, 4, 8, 9, 7)), (2, 3, 1)).shape
     (1, 4, 2, 3, 1)
     """
-    return _averages("adaptive_avg_pool3d", 3, input, output_size, name)
+    return averages("adaptive_avg_pool3d", 3, input, output_size, name)
 
 
 def adaptive_max_pool1d(
@@ -82,7 +82,8 @@ def adaptive_max_pool3d(
     return _largest("adaptive_max_pool3d", 3, input, output_size, return_indices, name)
 
 
-def _averages(operation: str, rank: int, x: Tensor, output_size: Any, name: str | None) -> Tensor:
+def averages(operation: str, rank: int, x: Tensor, output_size: Any, name: str | None) -> Tensor:
+    """The mean of each of `output_size` parts of the last `rank` axes."""
     require_float(x, operation)
     parts = _parts(operation, rank, x, output_size)
     taps, wide = _taps(parts), accumulator_dtype(x.dtype)

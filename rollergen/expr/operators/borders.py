@@ -42,6 +42,8 @@ def pad(
         raise ShapeError(f"pad: pad is {shown(pad)}; it leaves {wanted} of {input.label} {input.shape}")
     if mode == "constant":
         return rg.compute(wanted, lambda *i: _filled(input, i, pairs, fill), name)
+    if mode == "circular":  # goes around what negative widths leave
+        input, pairs = _cut(input, pairs)
     _check_reach(input, pairs, mode)
     axes = [d for d, pair in enumerate(pairs) if pair != (0, 0)]
     current = input
@@ -81,6 +83,14 @@ def _filled(x: Tensor, i: Sequence[Any], pairs: Pairs, fill: Number) -> Any:
             here = (index >= 0) & (index < extent)
             condition = here if condition is None else condition & here
     return x[at] if condition is None else rg.select(condition, x[at], fill)
+
+
+def _cut(x: Tensor, pairs: Pairs) -> tuple[Tensor, Pairs]:
+    """What negative widths leave of `x`, and the widths that are left."""
+    lost = tuple((builtins.min(before, 0), builtins.min(after, 0)) for before, after in pairs)
+    shape = tuple(builtins.sum(pair) + extent for extent, pair in zip(x.shape, lost, strict=True))
+    left = tuple((builtins.max(before, 0), builtins.max(after, 0)) for before, after in pairs)
+    return (rg.compute(shape, lambda *i: _filled(x, i, lost, 0)), left) if shape != x.shape else (x, left)
 
 
 _SOURCE = {

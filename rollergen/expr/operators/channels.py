@@ -9,7 +9,7 @@ from rollergen.errors import ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import accumulator_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import Number, flag, integer, number, require_float, require_vector
-from rollergen.expr.operators.normalisation import normalised, standard
+from rollergen.expr.operators.normalisation import batch_norm, normalised, standard
 from rollergen.expr.operators.views import reshape
 
 
@@ -55,19 +55,23 @@ def instance_norm(
 ) -> Tensor:  # fmt: skip
     """`group_norm` of every channel by itself: x (N, C, ...), over the axes after C.
 
+    Without `use_input_stats` it is `batch_norm` with the running statistics.
+
     >>> import rollergen as rg
     >>> rg.ops.instance_norm(rg.tensor("x", (1, 1, 2)), eps=0).evaluate([[[1.0, 3.0]]])
     array([[[-1.,  1.]]])
 
-    Raises ExpressionError for running statistics, which a call would change.
+    Raises ExpressionError for running statistics with `use_input_stats`, which a call would change.
     """
     require_float(input, "instance_norm")
     if input.ndim < 3:
         raise ShapeError(f"instance_norm: {input.label} has shape {input.shape}; expected (N, C, ...)")
-    if not flag(use_input_stats, "instance_norm", "use_input_stats") or not running_mean is running_var is None:
+    if not flag(use_input_stats, "instance_norm", "use_input_stats"):
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps, name=name)
+    if not running_mean is running_var is None:
         raise ExpressionError(
-            "instance_norm: expected use_input_stats=True without running_mean and running_var, which a call would "
-            "change; rg.ops.batch_norm takes statistics"
+            "instance_norm: use_input_stats is True with running_mean and running_var, which a call would change; "
+            "expected None"
         )
     number(momentum, "instance_norm", "momentum")
     _check_vectors("instance_norm", input, weight, bias)

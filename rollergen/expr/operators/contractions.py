@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import rollergen.expr.language as rg
 from rollergen.errors import ShapeError
-from rollergen.expr.dtypes import accumulator_dtype, dtype_name, reduced_dtype
+from rollergen.expr import einsum as notation
+from rollergen.expr.dtypes import accumulator_dtype, dtype_name, is_float, reduced_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import broadcast_extents, broadcast_index, promoted_dtype, require_tensor
 
@@ -76,6 +77,19 @@ def batch_matmul(
             "expected (..., m, k) and (..., k, n) with equal leading axes, at least one"
         )
     return _product("batch_matmul", input, other, transpose_a, transpose_b, acc, dtype, name)
+
+
+def einsum(equation: str, *operands: Any, acc: Any = None, dtype: Any = None, name: str | None = None) -> Tensor:
+    """`rg.einsum`, whose operands may come in a list; the sums of one integer operand are int64, as `sum` has them.
+
+    >>> import rollergen as rg
+    >>> rg.ops.einsum("...ij,...jk->...ik", [rg.tensor("A", (5, 2, 3)), rg.tensor("B", (3, 4))]).shape
+    (5, 2, 4)
+    """
+    tensors = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
+    if dtype is None and len(tensors) == 1 and isinstance(tensors[0], Tensor) and not is_float(tensors[0].dtype):
+        dtype = "int64"
+    return notation.einsum(equation, *tensors, name=name, acc=acc, dtype=dtype)
 
 
 def _of_ranks(operation: str, rank: int, a: Tensor, b: Tensor, dtype: Any, name: str | None) -> Tensor:

@@ -39,7 +39,8 @@ def conv2d(
     """Convolution of x (N, C, H, W) with weight (F, C / groups, KH, KW) into (N, F, OH, OW), plus bias (F,).
 
     `stride`, `padding` and `dilation` are one number or (vertical, horizontal); `padding` may be
-    "valid" (none) or "same" (OH = ceil(H / stride), the odd row or column at the end).
+    "valid" (none), "same" (OH = ceil(H / stride), the odd row or column at the end), "same_lower" (at the
+    beginning), or a pair (before, after) for each direction.
 
     >>> import rollergen as rg
     >>> x, w = rg.tensor("x", (1, 3, 224, 224)), rg.tensor("w", (64, 3, 7, 7))

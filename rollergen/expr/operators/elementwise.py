@@ -333,9 +333,11 @@ def conditions(x: Any, y: Any) -> bool:
 def _shifted(
     operation: str, function: Callable[..., Any], a: Operand, b: Operand, alpha: Number, name: str | None
 ) -> Tensor:
-    factor = 1 if alpha is True else number(alpha, operation, "alpha")
+    factor = number(int(alpha) if isinstance(alpha, bool) else alpha, operation, "alpha")
     if factor == 1:
         return elementwise(operation, function, a, b, name=name)
+    if promoted_dtype(a, b) == "bool":
+        return elementwise(operation, lambda x, y: function(x, y & (factor != 0)), a, b, name=name)
     if isinstance(factor, float) and not is_float(promoted_dtype(a, b)):
         raise DtypeError(f"{operation}: alpha is {shown(alpha)}; expected an integer for {promoted_dtype(a, b)} values")
     return elementwise(operation, lambda x, y: function(x, y * factor), a, b, name=name)

@@ -35,8 +35,8 @@ class Formula(NamedTuple):
         How many tensors (or numbers, of two) it takes.
     ``takes``
         "real": floating values, integers as float32; "float": floating values alone; "number": integers stay integers;
-        "integer": integers alone, or conditions; "truth": the result is bool, operands are conditions, or numbers that
-        are not 0; "test": the result is bool.
+        "any": conditions too; "integer": integers alone, or conditions; "truth": the result is bool, operands are
+        conditions, or numbers that are not 0; "test": the result is bool.
     """
 
     name: str
@@ -48,8 +48,12 @@ class Formula(NamedTuple):
     takes: str = "real"
 
 
+def _square(v: Any) -> Any:
+    return rg.cast(v, "int64") if v.dtype == "bool" else v * v
+
+
 def _sign(v: Any) -> Any:
-    return rg.select(v > 0, 1, rg.select(v < 0, -1, 0))
+    return v if v.dtype == "bool" else rg.cast(rg.select(v > 0, 1, rg.select(v < 0, -1, 0)), v.dtype)
 
 
 def _with_sign_of(v: Any, size: Any) -> Any:
@@ -115,12 +119,12 @@ _ROWS = (
     Formula("log2", "Logarithm to base 2", ("[8.0, 1.0]", "array([3., 0.])"), lambda v: rg.log(v) / _LN2),
     Formula("log10", "Logarithm to base 10", ("[1.0, 1.0]", "array([0., 0.])"), lambda v: rg.log(v) / _LN10),
     Formula("reciprocal", "1 over", ("[4.0, -0.5]", "array([ 0.25, -2.  ])"), lambda v: 1 / v),
-    Formula("square", "The square", ("[3.0, -0.5]", "array([9.  , 0.25])"), lambda v: v * v, takes="number"),
+    Formula("square", "The square", ("[3.0, -0.5]", "array([9.  , 0.25])"), _square, takes="any"),
     Formula("ceil", "Smallest integer that is not below it", ("[1.5, -1.5]", "array([ 2., -1.])"),
             lambda v: -rg.floor(-v) if is_float(v.dtype) else v, takes="number"),
     Formula("trunc", "Integer next to it on the side of 0", ("[1.5, -1.5]", "array([ 1., -1.])"),
             lambda v: rg.select(v < 0, -rg.floor(-v), rg.floor(v)) if is_float(v.dtype) else v, takes="number"),
-    Formula("sign", "-1, 0 or 1 by its sign", ("[2.5, -0.5]", "array([ 1., -1.])"), _sign, takes="number"),
+    Formula("sign", "-1, 0 or 1 by its sign", ("[2.5, -0.5]", "array([ 1., -1.])"), _sign, takes="any"),
     Formula("isnan", "Whether it is no number", ("[0.0, 1.0]", "array([False, False])"), lambda v: v != v,
             takes="test"),
     Formula("isinf", "Whether it is infinite", ("[0.0, 1.0]", "array([False, False])"),
@@ -236,7 +240,7 @@ def _made(row: Formula, operands: tuple[Any, ...], settings: dict[str, Any], nam
         if row.takes == "test":
             return row.function(parts[0] if is_float(dtype) else rg.cast(parts[0], "float32"))
         if not is_float(dtype):
-            return rg.cast(row.function(*parts, **numbers), dtype)
+            return row.function(*parts) if row.takes == "any" else rg.cast(row.function(*parts, **numbers), dtype)
         wide = accumulator_dtype(dtype)
         wider = (rg.cast(part, wide) if isinstance(part, rg.Expr) else part for part in parts)
         return rg.cast(row.function(*wider, **numbers), dtype)

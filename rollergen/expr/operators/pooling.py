@@ -222,7 +222,7 @@ def _windows(
     steps = taps if stride is None or stride == () or stride == [] else stride
     ceil_mode = flag(ceil_mode, operation, "ceil_mode")
     windows = sliding(operation, x.shape[-rank:], taps, steps, padding, dilation, what="window", ceil_mode=ceil_mode)
-    if any(2 * w.before > w.taps for w in windows) and padding != "same":
+    if any(2 * w.before > w.taps for w in windows) and not isinstance(padding, str):
         raise ShapeError(
             f"{operation}: padding is {shown(padding)}; "
             f"expected at most half of the window, {tuple(k // 2 for k in taps)}"

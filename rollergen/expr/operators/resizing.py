@@ -1,4 +1,4 @@
-"""Images of another size: the nearest elements, or linear interpolations between neighbours.
+"""Images of another size: the nearest elements, or linear and cubic interpolations between neighbours.
 
 Output o lies at ``(o * step + start) / unit`` of the input, a fraction of integers: indices and weights are exact.
 """
@@ -15,6 +15,7 @@ import rollergen.expr.language as rg
 from rollergen.errors import ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import accumulator_dtype
 from rollergen.expr.language import Tensor
+from rollergen.expr.operators.adaptive_pooling import averages
 from rollergen.expr.operators.arguments import flag, integer, number, require_float, require_tensor
 
 Factor = int | float | Sequence[int] | Sequence[float]
@@ -81,8 +82,9 @@ def interpolate(
 ) -> Tensor:  # fmt: skip
     """x (N, C, L), (N, C, H, W) or (N, C, D, H, W) with its last axes of another `size`, or times `scale_factor`.
 
-    `mode` is "nearest", "nearest-exact", or, for one, two and three axes, "linear", "bilinear" and "trilinear", where
-    `align_corners` says that the corners' elements stay; else pixels are areas, and beyond the border is the border.
+    `mode` is "nearest", "nearest-exact", "area" (`adaptive_avg_pool2d` and its kin), or, for one, two and three axes,
+    "linear", "bilinear" (or "bicubic") and "trilinear", where `align_corners` says that the corners' elements stay;
+    else pixels are areas, and beyond the border is the border.
 
     >>> import rollergen as rg
     >>> rg.ops.interpolate(rg.tensor("x", (1, 1, 2)), 4, mode="linear").evaluate([[[0.0, 1.0]]])
@@ -93,17 +95,20 @@ def interpolate(
     if flag(antialias, "interpolate", "antialias"):
         raise ExpressionError("interpolate: antialias is True; expected False")
     rank = _rank("interpolate", input)
-    linear = {1: "linear", 2: "bilinear", 3: "trilinear"}[rank]
-    if mode not in ("nearest", "nearest-exact", linear):
-        raise ExpressionError(f'interpolate: mode is {shown(mode)}; expected "nearest", "nearest-exact" or "{linear}"')
-    if mode != linear and align_corners is not None:
+    smooth = {1: ("linear",), 2: ("bilinear", "bicubic"), 3: ("trilinear",)}[rank]
+    modes = ("nearest", "nearest-exact", "area", *smooth)
+    if mode not in modes:
+        raise ExpressionError(f"interpolate: mode is {shown(mode)}; expected one of {', '.join(modes)}")
+    if mode not in smooth and align_corners is not None:
         raise ExpressionError(
             f"interpolate: align_corners is {shown(align_corners)} for mode {shown(mode)}; expected None"
         )
     outs, scales = _sizes("interpolate", input.shape[2:], size, scale_factor, bool(recompute_scale_factor))
+    if mode == "area":
+        return averages("interpolate", rank, input, outs, name)
     coordinates = "asymmetric" if mode == "nearest" else "align_corners" if align_corners else "half_pixel"
-    rounding = "" if mode == linear else "floor" if mode == "nearest" else "round_prefer_ceil"
-    return _resized(input, outs, scales, coordinates, rounding, name)
+    kind = {"nearest": "floor", "nearest-exact": "round_prefer_ceil", "bicubic": "cubic"}.get(mode, "linear")
+    return _resized(input, outs, scales, coordinates, kind, name)
 
 
 def upsample_nearest(
@@ -127,8 +132,8 @@ def resize(
 ) -> Tensor:  # fmt: skip
     """The last axes of `input`, as many as `size` or `scale_factor` has, of another size: ONNX's Resize.
 
-    `mode` is "nearest", rounded by `nearest_mode` ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"), or
-    "linear"; `coordinates` is "half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "align_corners" or
+    `mode` is "nearest", rounded by `nearest_mode` ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+    "linear" or "cubic"; `coordinates` is "half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "align_corners" or
     "asymmetric".
 
     >>> import rollergen as rg
@@ -136,8 +141,8 @@ def resize(
     (4,)
     """
     require_tensor(input, "resize")
-    if mode not in ("nearest", "linear"):
-        raise ExpressionError(f'resize: mode is {shown(mode)}; expected "nearest" or "linear"')
+    if mode not in ("nearest", *_INTERPOLATED):
+        raise ExpressionError(f'resize: mode is {shown(mode)}; expected "nearest", "linear" or "cubic"')
     for what, value, known in (("coordinates", coordinates, _COORDINATES), ("nearest_mode", nearest_mode, _NEAREST)):
         if value not in known:
             raise ExpressionError(f"resize: {what} is {shown(value)}; expected one of {', '.join(known)}")
@@ -148,7 +153,7 @@ def resize(
             f"{input.ndim} numbers"
         )
     outs, scales = _sizes("resize", input.shape[-len(given) :], size, scale_factor, False)
-    return _resized(input, outs, scales, coordinates, nearest_mode if mode == "nearest" else "", name)
+    return _resized(input, outs, scales, coordinates, nearest_mode if mode == "nearest" else mode, name)
 
 
 def _rank(operation: str, x: Tensor) -> int:
@@ -187,9 +192,9 @@ def _sizes(
 
 
 def _resized(
-    x: Tensor, outs: Sequence[int], scales: Sequence[Fraction], coordinates: str, rounding: str, name: str | None
+    x: Tensor, outs: Sequence[int], scales: Sequence[Fraction], coordinates: str, kind: str, name: str | None
 ) -> Tensor:
-    """`x` with its last axes resized, to the nearest element by `rounding`, or ("") linearly."""
+    """`x` with its last axes resized: `kind` is one of `_NEAREST` or `_INTERPOLATED`."""
     first = x.ndim - len(outs)
     places = {
         first + d: _Place.of(*one, coordinates) for d, one in enumerate(zip(x.shape[first:], outs, scales, strict=True))
@@ -197,15 +202,15 @@ def _resized(
     moved = [d for d, place in places.items() if (place.size, place.step, place.start) != (place.out, place.unit, 0)]
     if not moved:
         return rg.compute(x.shape, lambda *i: x[i], name)
-    if rounding:
+    if kind in _NEAREST:
         for d in moved:
-            x = _nearest(x, d, places[d], rounding, name if d == moved[-1] else None)
+            x = _nearest(x, d, places[d], kind, name if d == moved[-1] else None)
         return x
     require_float(x, "interpolate")
     dtype = x.dtype
     for d in moved:
         last = d == moved[-1]
-        x = _linear(x, d, places[d], dtype if last else accumulator_dtype(dtype), name if last else None)
+        x = _interpolated(x, d, places[d], kind, dtype if last else accumulator_dtype(dtype), name if last else None)
     return x
 
 
@@ -215,14 +220,37 @@ def _nearest(x: Tensor, axis: int, place: _Place, rounding: str, name: str | Non
     return rg.compute(shape, lambda *i: place.read(x, i, axis, index), name)
 
 
-def _linear(x: Tensor, axis: int, place: _Place, dtype: str, name: str | None) -> Tensor:
-    below = lambda o: place.times(o) // place.unit
-    above = lambda o: (place.times(o) + place.unit) // place.unit
+_CUBIC = -0.75
+"""Keys' parameter (IEEE Transactions on Acoustics, Speech and Signal Processing 29, 1981), as in torch and ONNX."""
+
+
+def _near(t: Any) -> Any:
+    """Keys' weight of an element less than 1 away."""
+    return ((_CUBIC + 2) * t - (_CUBIC + 3)) * t * t + 1
+
+
+def _far(t: Any) -> Any:
+    """Keys' weight of an element 1 to 2 away."""
+    return ((t - 5) * t + 8) * t * _CUBIC - 4 * _CUBIC
+
+
+_INTERPOLATED: dict[str, tuple[tuple[int, Callable[[Any], Any]], ...]] = {
+    "linear": ((0, lambda t: 1 - t), (1, lambda t: t)),
+    "cubic": ((-1, lambda t: _far(t + 1)), (0, _near), (1, lambda t: _near(1 - t)), (2, lambda t: _far(2 - t))),
+}
+"""By mode the neighbours that are read, counted from the one below, and their weights at the fraction t above it."""
+
+
+def _interpolated(x: Tensor, axis: int, place: _Place, mode: str, dtype: str, name: str | None) -> Tensor:
     wide = accumulator_dtype(x.dtype)
 
     def element(*i: Any) -> Any:
-        weight = rg.cast(place.times(i[axis]) % place.unit, wide) * (1 / place.unit)
-        low, high = (rg.cast(place.read(x, i, axis, index), wide) for index in (below, above))
-        return rg.cast(low * (1 - weight) + high * weight, dtype)
+        fraction = rg.cast(place.times(i[axis]) % place.unit, wide) * (1 / place.unit)
+        total: Any = None
+        for step, weight in _INTERPOLATED[mode]:
+            index = lambda o, step=step: (place.times(o) + place.unit * step) // place.unit
+            part = rg.cast(place.read(x, i, axis, index), wide) * weight(fraction)
+            total = part if total is None else total + part
+        return rg.cast(total, dtype)
 
     return rg.compute((*x.shape[:axis], place.out, *x.shape[axis + 1 :]), element, name)

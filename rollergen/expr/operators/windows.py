@@ -10,7 +10,7 @@ from typing import Any
 
 from rollergen.errors import ShapeError, shown
 from rollergen.expr.language import Tensor, compute_named
-from rollergen.expr.operators.arguments import Setting, setting
+from rollergen.expr.operators.arguments import Setting, integers, setting
 
 _COUNT = {1: "one", 2: "two", 3: "three"}
 IMAGE = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
@@ -81,40 +81,51 @@ def sliding(
 ) -> tuple[Window, ...]:  # fmt: skip
     """The windows along all axes.
 
-    `padding` may be "valid" (none) or "same" (outputs: ceil(size / stride), the odd element at the end,
-    TensorFlow's rule).  ``ceil_mode`` lets the last window reach beyond the padding, as long as it begins
-    before it (PyTorch's rule).  Raises ShapeError for a window larger than the padded axis.
+    `padding` may be "valid" (none), "same" (outputs: ceil(size / stride), the odd element at the end,
+    TensorFlow's rule), "same_lower" (the odd element at the beginning), or (before, after) for each axis.
+    ``ceil_mode`` lets the last window reach beyond the padding, as long as it begins before it (PyTorch's
+    rule).  Raises ShapeError for a window larger than the padded axis.
     """
     count = len(size)
-    if isinstance(padding, str) and padding not in ("same", "valid"):
+    if isinstance(padding, str) and padding not in ("same", "same_lower", "valid"):
         raise ShapeError(
-            f'{operation}: padding is {shown(padding)}; expected an integer, {_COUNT[count]}, "same" or "valid"'
+            f"{operation}: padding is {shown(padding)}; "
+            f'expected an integer, {_COUNT[count]}, "same", "same_lower" or "valid"'
         )
     steps = setting(stride, operation, "stride", count, 1)
     spread = setting(dilation, operation, "dilation", count, 1)
-    pads = (0,) * count if isinstance(padding, str) else setting(padding, operation, "padding", count, 0)
+    pads = ((0, 0),) * count if isinstance(padding, str) else _pads(operation, padding, count)
     windows = []
-    for h, k, s, d, p in zip(size, taps, steps, spread, pads, strict=True):
+    for h, k, s, d, (before, after) in zip(size, taps, steps, spread, pads, strict=True):
         reach = (k - 1) * d + 1
-        if padding == "same":
+        if padding in ("same", "same_lower"):
             out = -(-h // s)
             total = builtins.max((out - 1) * s + reach - h, 0)
-            before, after = total // 2, total - total // 2
+            before = (total + (padding == "same_lower")) // 2
+            after = total - before
         else:
-            out = outputs(h, reach, s, p, ceil_mode)
-            before = after = p
+            out = outputs(h, reach, s, before, after, ceil_mode)
         if out < 1:
             raise ShapeError(
-                f"{operation}: a {what} of {k} (dilation {d}) reaches over {reach}; the padded image has {h + 2 * p}"
+                f"{operation}: a {what} of {k} (dilation {d}) reaches over {reach}; "
+                f"the padded image has {h + before + after}"
             )
         windows.append(Window(h, k, s, d, before, after, out))
     return tuple(windows)
 
 
-def outputs(size: int, reach: int, stride: int, padding: int, ceil_mode: bool = False) -> int:
+def _pads(operation: str, padding: Any, count: int) -> tuple[tuple[int, int], ...]:
+    """(before, after) of each axis."""
+    pairs = [integers(pair) for pair in padding] if isinstance(padding, (tuple, list)) else []
+    if len(pairs) == count and all(pair is not None and len(pair) == 2 and min(pair) >= 0 for pair in pairs):
+        return tuple((pair[0], pair[1]) for pair in pairs if pair is not None)
+    return tuple((one, one) for one in setting(padding, operation, "padding", count, 0))
+
+
+def outputs(size: int, reach: int, stride: int, before: int, after: int, ceil_mode: bool = False) -> int:
     """How many windows fit."""
-    room = size + 2 * padding - reach
+    room = size + before + after - reach
     if not ceil_mode or room < 0:
         return room // stride + 1
     count = -(-room // stride) + 1
-    return count - 1 if (count - 1) * stride >= size + padding else count
+    return count - 1 if (count - 1) * stride >= size + before else count
