@@ -44,7 +44,6 @@ from rollergen.hal.spec import Device
 from rollergen.lower import lower
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
-from rollergen.tile import closed_forms
 
 DEVICES = ("v100", "mi50", "cpu")
 TOP = 10
@@ -103,17 +102,6 @@ def test_lowering(benchmark: Any, program: RProgram, device: Device) -> None:
 
 def test_lowered_and_printed(benchmark: Any, program: RProgram, device: Device) -> None:
     _anew(benchmark, emit, program, device)
-
-
-def test_closed_forms_of_a_new_structure(benchmark: Any, make: Callable[[], rg.Tensor]) -> None:
-    """SymPy's derivation and lambdify: once for each structure in a process."""
-    op = canonicalize(make()).tensor_ops[-1]
-
-    def compiled() -> object:
-        closed_forms.compiled.cache_clear()
-        return closed_forms.compiled(closed_forms.structure_of(op)[0])
-
-    _anew(benchmark, compiled, rounds=5)
 
 
 def test_cache_hit(benchmark: Any, make: Callable[[], rg.Tensor], cache: Path) -> None:

@@ -17,7 +17,8 @@ from rollergen.program.model.prediction import predict
 from rollergen.program.model.price import StagePrediction
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, UNROLL, Loop, RProgram, Stage
 from rollergen.program.windows import window_shape
-from rollergen.tile.closed_forms import explain_forms, traffic
+from rollergen.tile.closed_forms import explain_forms
+from rollergen.tile.exact_traffic import traffic
 
 Facts = dict[str, Any]
 

@@ -124,6 +124,14 @@ def test_at_most_half_of_the_candidates_have_one_variant_while_there_are_others_
 ROLES = Roles("j", "i", (), "k", ())
 
 
+def test_reuse_grows_with_what_the_other_axis_reuses():
+    tile = {"i": 1024, "j": 1024, "k": 8}
+    score = reuse_score(matmul_op(2**20, 2**20, 2**10), tile, "i", 2048)
+    # From 1024 to 2048 the traffic of B halves; 1024 more rows of A, 8 elements each, are held.
+    assert score == pytest.approx(4 * 2**50 * (1 / 1024 - 1 / 2048) / (1024 * 8 * 4))
+    assert reuse_score(matmul_op(256, 256, 256), {"i": 32, "j": 32, "k": 8}, "k", 16) == 0
+
+
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
 def test_every_step_of_growth_follows_the_best_reuse_score_until_the_registers_are_full(device):
     op = matmul_op(1024, 1024, 1024)

@@ -69,9 +69,7 @@ def copies(draw, stage, load, first):
         at_loop = draw(st.integers(depth, len(stage.loops)))
         extents = {}
         for axis in sorted(stage.op.loads()[load].axes()):
-            size = 1
-            for _, loop in stage.inner_loops(axis, at_loop, block=shared):
-                size *= loop.extent
+            (size,) = stage.buffer_shape(Copy(load, layer, from_layer, at_loop, (axis,), axis), block=shared)
             if size > 1:
                 extents[axis] = size
         if not extents or not draw(st.booleans()):

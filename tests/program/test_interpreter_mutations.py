@@ -18,7 +18,7 @@ from rollergen.program.interpreter import points as interpret_points
 from rollergen.program.interpreter import reduce as interpret_reduce
 from rollergen.program.interpreter.execute import execute
 from rollergen.program.rprogram import SERIAL, Accumulator, Compute, Copy, Loop, RProgram, Stage
-from rollergen.tile.closed_forms import traffic as closed_form
+from rollergen.tile.exact_traffic import traffic as closed_form
 from tests.program.hand_devices import AVX512, TURING
 from tests.program.test_interpreter import argmax_program
 from tests.programs import ALL, F32, gpu_matmul, matmul_op, row_sum

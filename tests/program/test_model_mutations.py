@@ -52,9 +52,9 @@ def counted_traffic():
 
 def forms_where_tiles_fit():
     stage = gpu_matmul(128, 64, 32).stages[0]
-    counted = [t.transactions * 4 for t in exact_traffic.traffic(stage, 4)]
-    forms = closed_forms.closed_forms(stage.op)
-    assert list(forms.traffic_bytes({"i": 64, "j": 64, "k": 8})) == counted
+    counted = [t.transactions for t in exact_traffic.traffic(stage, 4)]
+    forms = closed_forms.closed_forms(stage.op, {"i": 64, "j": 64, "k": 8})
+    assert [one.traffic.value for one in forms] == counted
 
 
 def figures_by_hand():
@@ -124,7 +124,6 @@ AGREEMENTS = (
 def forget():
     """Nothing that was computed before a fault was seeded, or with it, may be remembered."""
     model_wavefronts._banked.cache_clear()
-    closed_forms.compiled.cache_clear()
     model_facts.facts_of.cache_clear()
     model_together.price_cache.clear()
 
@@ -172,7 +171,7 @@ MUTATIONS = {
     ),
     "divisions cancel though they do not": (guarded_access, "recompose", lambda index: index.axis("k")),
     "the store counts once for each step": (
-        closed_forms, "structure_of", lambda d, f=closed_forms.structure_of: (replace(f(d)[0], summed=()), f(d)[1])
+        closed_forms, "_steps", lambda op, tile, axes, f=closed_forms._steps: f(op, tile, {a.name for a in op.axes})
     ),
     "waves are not whole": (
         model, "waves_of",

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
-from rollergen.tile.closed_forms import traffic
+from rollergen.tile.exact_traffic import traffic
 from tests.program.hand_devices import TURING
 from tests.program.random_programs import matmuls
 from tests.tensor_ops import evaluate_program, small_integers
