@@ -25,9 +25,9 @@ from rich.table import Table
 from timing import alternate, checked
 
 import rollergen as rg
+from rollergen.space.rules import SWITCHES
 from rollergen.tile.rules import AlignmentRules
 
-RULES = ("execution_unit", "transaction", "bank", "tensor_shape")
 PREDICTED = ("v100", "mi50")
 T = rg.tensor
 
@@ -45,9 +45,9 @@ CASES: dict[str, Callable[[], Any]] = {
 
 def steps() -> dict[str, AlignmentRules]:
     """Rules by what the step adds."""
-    rules = AlignmentRules(**dict.fromkeys(RULES, False))
+    rules = AlignmentRules(**dict.fromkeys(SWITCHES, False))
     found = {"none": rules}
-    for name in RULES:
+    for name in SWITCHES:
         rules = replace(rules, **{name: True})
         found["+ " + name.replace("_", " ")] = rules
     return found

@@ -35,6 +35,7 @@ from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.measure.compile_report import compiled_target
 from rollergen.program.model import predict
+from rollergen.space.rules import SWITCHES
 from rollergen.tile.rules import AlignmentRules
 
 T = rg.tensor
@@ -65,14 +66,13 @@ CASES: dict[str, Callable[[], Any]] = {
 }
 ALL_ON = "all on"
 ATOMICS = "(atomics allowed)"
-RULES = ("execution_unit", "transaction", "bank", "tensor_shape")
 
 
 def variants() -> dict[str, rg.BuildOptions]:
     """The options with everything on, with one thing off each, and with what the user must allow."""
     found = {ALL_ON: rg.BuildOptions()}
     found |= {f.name: rg.BuildOptions(shapes=rg.CodeShapes(**{f.name: False})) for f in fields(rg.CodeShapes)}
-    found |= {f"{name} rule": rg.BuildOptions(alignment=AlignmentRules(**{name: False})) for name in RULES}
+    found |= {f"{name} rule": rg.BuildOptions(alignment=AlignmentRules(**{name: False})) for name in SWITCHES}
     return found | {ATOMICS: rg.BuildOptions(atomics=True)}
 
 

@@ -32,12 +32,9 @@ from rollergen.construct.choose import choice
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.research import planned
-from rollergen.space.rules import ALIGNMENT
+from rollergen.space.rules import BANK, SWITCHES
 from rollergen.targets import resolve
 from rollergen.tile.rules import AlignmentRules
-
-BANK = "memory bank (in assembly)"
-SWITCHES = {**{rule.switch: rule.name for rule in ALIGNMENT}, "bank": BANK}
 
 
 class Made(NamedTuple):

@@ -24,6 +24,9 @@ def cost(meaning: str, *informational: Reason, neutral: float = 0.0) -> Cost:
     return Cost(meaning, informational, neutral)
 
 
+OPERATIONS = ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "pow", "div", "floor", "index")
+"""What devices are asked the time of: the ``cost`` of a primitive is one of these."""
+
 COSTS: Mapping[str, Cost] = {
     "norm_exponent": cost("exponent that combines overlapping limiters (2: root of the sum of squares)", neutral=2.0),
     "issue_per_clock": cost("instructions that one unit issues in one clock (default: one for each scheduler)"),
@@ -158,15 +161,6 @@ COSTS: Mapping[str, Cost] = {
     "amp_conv_piece_clocks": cost("issue slots of a worker for each piece of an image row, factors of 4 bytes"),
     "amp_conv_piece_half_clocks": cost("the same for factors of 2 bytes"),
     "amp_conv_zero_clocks": cost("issue slots of a worker that clears one row of partial results of windows"),
-    "op_exp": cost("multiply-add slots of one exp"),
+    **{f"op_{name}": cost(f"multiply-add slots of one {name}") for name in OPERATIONS},
     "op_exp_below": cost("multiply-add slots of one exp of a row's element less the largest one (0: as of any exp)"),
-    "op_log": cost("multiply-add slots of one log"),
-    "op_sqrt": cost("multiply-add slots of one sqrt"),
-    "op_rsqrt": cost("multiply-add slots of one rsqrt"),
-    "op_tanh": cost("multiply-add slots of one tanh"),
-    "op_erf": cost("multiply-add slots of one erf"),
-    "op_pow": cost("multiply-add slots of one pow"),
-    "op_div": cost("multiply-add slots of one div"),
-    "op_floor": cost("multiply-add slots of one floor"),
-    "op_index": cost("multiply-add slots of one index"),
 }

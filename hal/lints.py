@@ -196,8 +196,9 @@ def achieved_is_near_nominal(device: Device) -> Iterator[Finding]:
 def figures_are_known(device: Device) -> Iterator[Finding]:
     assumed = [path for path, (kind, _) in device.provenance if kind == "assumed" and not path.startswith("costs.")]
     if assumed:
-        some = ", ".join(assumed[:4]) + (", ..." if len(assumed) > 4 else "")
-        yield Finding(NOTE, assumed[0], f"and {len(assumed) - 1} others are assumed: {some}", "measure them")
+        beside = f" beside {', '.join(assumed[1:4])}" if assumed[1:] else ""
+        more = f" and {len(assumed) - 4} more" if assumed[4:] else ""
+        yield Finding(NOTE, assumed[0], f"is assumed{beside}{more}", "measure them")
 
 
 def matrix_units_are_used(device: Device) -> Iterator[Finding]:

@@ -51,10 +51,14 @@ def check(device: str, as_json: bool) -> None:
     else:
         for finding in found:
             console.print(str(finding), markup=False, highlight=False, soft_wrap=True)
-        line = f"{spec.name}: {warnings} warnings, {len(found) - warnings} notes"
+        line = f"{spec.name}: {_counted(warnings, 'warning')}, {_counted(len(found) - warnings, 'note')}"
         console.print(line, markup=False, highlight=False)
     if warnings:
         raise click.exceptions.Exit(1)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 @click.command()

@@ -66,6 +66,9 @@ TRANSACTION = Rule(
 )
 TENSOR_SHAPE = Rule("tensor shape", lambda space, digit: pads(digit), _fits_tensor, "tensor_shape")
 ALIGNMENT = (EXECUTION_UNIT, TRANSACTION, TENSOR_SHAPE)
+BANK = "memory bank (in assembly)"
+SWITCHES = {rule.switch: rule.name for rule in ALIGNMENT} | {"bank": BANK}
+"""Fields of `AlignmentRules` that turn a rule off, and the rules' names."""
 
 
 def aligned_tiles(space: TileSpace, tally: Tally, grown: Points | None = None) -> Points:

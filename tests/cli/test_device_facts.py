@@ -17,7 +17,7 @@ def test_show_prints_every_figure_with_kind_and_source():
 
 
 def test_check_ends_with_1_where_there_are_warnings(tmp_path):
-    assert "v100: 0 warnings, 1 notes" in ok("devices", "check", "v100")
+    assert "v100: 0 warnings, 1 note" in ok("devices", "check", "v100")
     mine = tmp_path / "mine.json"
     head = {"format": "rollergen.device.v1", "name": "mine", "title": "mine", "extends": "v100", "clock_mhz": 1.38}
     mine.write_text(json.dumps(head))

@@ -73,7 +73,7 @@ BROKEN = {
     "matrix_units_are_used": (
         replace(A100, targets=(Target("opencl", "sm_80"),)), NOTE, "instructions[3]", "mma of 16 x 8 x 16 is used by no program",
     ),
-    "figures_are_known": (V100, NOTE, "instructions[4].latency_clocks", "and 1 others are assumed"),
+    "figures_are_known": (V100, NOTE, "instructions[4].latency_clocks", "is assumed beside launch_us"),
 }  # fmt: skip
 
 

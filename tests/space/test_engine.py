@@ -1,5 +1,6 @@
 """The engine gives the points that all rules admit, in the order of the digits, and counts what each rule rejects."""
 
+from dataclasses import fields
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.program.rprogram import LANE, SERIAL, THREAD, UNROLL
 from rollergen.space.engine import Digit, Facts, Points, Rule, Tally, TileSpace, limit, tiles
-from rollergen.space.rules import EXECUTION_UNIT, TENSOR_SHAPE, TRANSACTION
+from rollergen.space.rules import ALIGNMENT, EXECUTION_UNIT, SWITCHES, TENSOR_SHAPE, TRANSACTION
 from rollergen.tile.rules import AlignmentRules, padding_waste
 
 V100, M, N = load_device("v100"), 90, 77
@@ -81,10 +82,13 @@ def test_nothing_is_left_where_a_limit_admits_nothing():
     assert len(tiles(space(limits=(none,), reach=0.5), (EXECUTION_UNIT, TENSOR_SHAPE), Tally())) == 0
 
 
-@pytest.mark.parametrize("switch", ["execution_unit", "transaction", "tensor_shape"])
-def test_a_rule_that_is_switched_off_rejects_nothing(switch):
-    rule = next(one for one in (EXECUTION_UNIT, TRANSACTION, TENSOR_SHAPE) if one.switch == switch)
-    off, tally = AlignmentRules(**{switch: False}, epsilon=0.01), Tally()
+def test_every_switch_of_the_alignment_rules_turns_a_rule_off():
+    assert {field.name for field in fields(AlignmentRules) if field.default is True} == set(SWITCHES)
+
+
+@pytest.mark.parametrize("rule", ALIGNMENT, ids=lambda rule: rule.switch)
+def test_a_rule_that_is_switched_off_rejects_nothing(rule):
+    off, tally = AlignmentRules(**{rule.switch: False}, epsilon=0.01), Tally()
     on = tiles(space(rules=AlignmentRules(epsilon=0.01), row_axis="n"), (rule,), Tally())
     assert len(tiles(space(rules=off, row_axis="n"), (rule,), tally)) == len(every()) > len(on)
     assert tally.rejected == tally.judged == {}
