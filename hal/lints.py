@@ -203,7 +203,7 @@ def figures_are_known(device: Device) -> Iterator[Finding]:
 
 def matrix_units_are_used(device: Device) -> Iterator[Finding]:
     """Predictions and programs go without one that no program can name: nothing else says so."""
-    if device.kind.matrix_instructions or device.kind.supersteps:
+    if device.kind.matrix_instructions or device.kind.machine is not None:
         return
     for number, one in enumerate(device.instructions):
         if one.m > 1 and one.accumulator_dtype in ("float32", "int32"):
