@@ -1,0 +1,100 @@
+"""``torch.compile(module, backend="rollergen")``: each graph that dynamo finds is a model of its own."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rollergen.errors import RollergenError
+from rollergen.network.compiling import compile as compile_model
+from rollergen.network.model import Model
+
+
+def backend(graph: Any, example_inputs: Sequence[Any], options: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+    """A function of the graph's inputs, compiled for the CPU at its first call with arrays of each size.
+
+    ``options``: of `torch.compile`, arguments of `rollergen.compile` such as {"profile": False}.  Parameters and
+    buffers of modules are constants, packed once; where one was changed, the graph is compiled anew.  What wants
+    gradients, or cannot be compiled (training, memory of another device), is left to torch, with one warning for each
+    graph.
+    """
+    import torch
+
+    return torch.compiler.disable(_Graph(graph, dict(options or {})))  # type: ignore[no-any-return]
+
+
+class _Graph:
+    def __init__(self, graph: Any, options: dict[str, Any]) -> None:
+        self._graph, self._options = graph, options
+        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        self._kept = [bool(_of_module(node)) for node in placeholders]
+        self._models: dict[Any, Model] = {}
+        self._left = False
+
+    def __call__(self, *arguments: Any) -> Any:
+        import torch
+
+        if self._left:
+            return self._graph(*arguments)
+        tensors = [one for one in arguments if isinstance(one, torch.Tensor)]
+        if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
+            return self._leave(arguments, "gradients are wanted; call it under torch.no_grad()")
+        if any(one.device.type != "cpu" for one in tensors):
+            return self._leave(arguments, "tensors lie on another device than the CPU")
+        fixed = [kept or not isinstance(one, torch.Tensor) for kept, one in zip(self._kept, arguments, strict=True)]
+        given = tuple(one.detach() for one, held in zip(arguments, fixed, strict=True) if not held)
+        key = tuple(_identity(one, held) for one, held in zip(arguments, fixed, strict=True))
+        if key not in self._models:
+            try:
+                self._models = {k: v for k, v in self._models.items() if _same_weights(k, key)}
+                self._models[key] = self._compiled(arguments, fixed, given)
+            except RollergenError as error:
+                return self._leave(arguments, str(error))
+        return self._models[key](*given)
+
+    def _leave(self, arguments: Sequence[Any], why: str) -> Any:
+        warnings.warn(f"rollergen leaves a graph to torch: {why}", stacklevel=4)
+        self._left = True
+        return self._graph(*arguments)
+
+    def _compiled(self, arguments: Sequence[Any], fixed: Sequence[bool], given: tuple[Any, ...]) -> Model:
+        import torch
+
+        graph = self._graph
+
+        class Bound(torch.nn.Module):
+            """The graph as a module of the inputs that differ from call to call."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                for n, (one, held) in enumerate(zip(arguments, fixed, strict=True)):
+                    if held and isinstance(one, torch.Tensor):
+                        self.register_buffer(f"held_{n}", one.detach())
+
+            def forward(self, *inputs: Any) -> Any:
+                left = iter(inputs)
+                held = lambda n, one: getattr(self, f"held_{n}") if isinstance(one, torch.Tensor) else one
+                return graph(*(held(n, one) if fixed[n] else next(left) for n, one in enumerate(arguments)))
+
+        return compile_model(Bound().eval(), given, "cpu", **self._options)
+
+
+def _of_module(node: Any) -> Any:
+    """Whether dynamo marked an input of its graph as a parameter or buffer of a module."""
+    import torch
+
+    known = node.meta.get("tensor_dict", {})
+    return known.get("_dynamo_static_input_type") or isinstance(node.meta.get("example_value"), torch.nn.Parameter)
+
+
+def _identity(one: Any, held: bool) -> Any:
+    """What a model is compiled for: of inputs shape and dtype, of weights the object and how often it was changed."""
+    if not hasattr(one, "dtype"):
+        return one
+    return ("weight", id(one), one._version) if held else (tuple(one.shape), one.dtype)
+
+
+def _same_weights(known: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:
+    weights = lambda key: [one for one in key if isinstance(one, tuple) and one[0] == "weight"]
+    return weights(known) == weights(wanted)

@@ -1,0 +1,81 @@
+"""``torch.compile(module, backend="rollergen")``: several graphs and sizes, and what is left to torch."""
+
+import warnings
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from rollergen.network import torch_backend  # noqa: E402
+
+nn = torch.nn
+
+
+class Broken(nn.Module):
+    """What is computed decides what comes next: two graphs."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.norm, self.last = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Linear(4, 5)
+        self.norm.running_mean.normal_()
+
+    def forward(self, x):
+        y = torch.relu(self.norm(self.first(x))).mean((2, 3))
+        if y.abs().sum() > 0:
+            y = y * 2
+        return self.last(y)
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """(the module, its compiled one, the models that are made)"""
+    torch._dynamo.reset()
+    made, compile_model = [], torch_backend.compile_model
+
+    def kept(*arguments, **options):
+        made.append(compile_model(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(torch_backend, "compile_model", kept)
+    module = Broken().eval()
+    yield module, torch.compile(module, backend=torch_backend.backend, options={"profile": False}), made
+    torch._dynamo.reset()
+
+
+def test_graphs_before_and_after_a_break_are_models_of_each_size(compiled):
+    module, fast, made = compiled
+    with torch.no_grad():
+        for size, models in ((6, 2), (8, 3), (6, 3)):  # the second graph's input has one size
+            x = torch.randn(2, 3, size, size)
+            torch.testing.assert_close(fast(x), module(x))
+            assert len(made) == models
+
+
+def test_weights_that_change_are_packed_anew(compiled):
+    module, fast, made = compiled
+    x = torch.randn(2, 3, 6, 6)
+    with torch.no_grad():
+        fast(x)
+        count = len(made)
+        module.last.weight += 1
+        torch.testing.assert_close(fast(x), module(x))
+    assert len(made) == count + 1
+
+
+def test_gradients_are_torchs_with_one_warning_for_each_graph(compiled):
+    module, fast, made = compiled
+    with pytest.warns(UserWarning, match=r"leaves a graph to torch: gradients are wanted; call it under torch\.no_grad"):
+        fast(torch.randn(2, 3, 6, 6)).sum().backward()
+    assert module.first.weight.grad.abs().sum() > 0 and not made
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        fast(torch.randn(2, 3, 6, 6))
+
+
+def test_torch_finds_the_backend_by_its_name():
+    setup = ConfigParser()
+    setup.read(Path(__file__).resolve().parents[2] / "setup.cfg")
+    entry = setup["options.entry_points"]["torch_dynamo_backends"].strip()
+    assert entry == f"rollergen = {torch_backend.backend.__module__}:{torch_backend.backend.__name__}"
