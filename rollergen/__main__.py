@@ -1,4 +1,5 @@
-"""The command line: ``rollergen build | explain | devices | ops | cache | records | verify | campaign | bench``."""
+"""The command line: ``rollergen build | run | explain | devices | ops | cache | records | verify | campaign |
+bench``."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from rollergen.cli.errors import OneLineErrors
 from rollergen.cli.explain import explain
 from rollergen.cli.ops import ops
 from rollergen.cli.records import records
+from rollergen.cli.run import run
 from rollergen.cli.verify import verify
 
 
@@ -26,7 +28,7 @@ def main() -> None:
     """
 
 
-for command in (build, explain, devices, ops, cache, records, verify, campaign, bench):
+for command in (build, run, explain, devices, ops, cache, records, verify, campaign, bench):
     main.add_command(command)
 
 if __name__ == "__main__":

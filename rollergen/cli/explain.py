@@ -9,18 +9,29 @@ import click
 from rollergen.bench.problems import expression
 from rollergen.build import build
 from rollergen.cli.output import console, problem_options, progress_bar
+from rollergen.cli.run import compiled, tell
 
 
 @click.command()
 @problem_options
+@click.option("--html", metavar="FILE", help="Of a model: write a page with its layers and their roofline.")
 def explain(
     problem: str, sizes: tuple[str, ...], device: str | None, dtype: str, top_k: int | None, no_profile: bool,
-    no_cache: bool, as_json: bool,
+    no_cache: bool, as_json: bool, html: str | None,
 ) -> None:  # fmt: skip
     """Explain the kernel for PROBLEM: tiles, bytes, waves, limiters, closed forms, the runner-up.
 
+    Of a model, a path that ends in .onnx: its layers, where each runs and how long it takes.
     Candidates are measured if the device is present, unless --no-profile.
     """
+    if problem.endswith(".onnx"):
+        if sizes:
+            raise click.UsageError(f"{sizes[0]!r} beside a model; expected no sizes: the model has its own")
+        model = compiled(problem, (), device, top_k, no_profile, no_cache, as_json)
+        tell(model, as_json, html)
+        return
+    if html is not None:
+        raise click.UsageError(f"--html is {html!r} with an operator; expected a model, a path that ends in .onnx")
     tensor = expression(problem, sizes, dtype)
     with progress_bar(not as_json) as progress:
         profile = False if no_profile else "auto"

@@ -11,6 +11,7 @@ from rollergen.errors import ArgumentError, shown
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
+from rollergen.measure.outcome import Progress, silent
 from rollergen.network import torch_models
 from rollergen.network.graph import Network
 from rollergen.network.model import Model
@@ -26,8 +27,11 @@ def compile(
     example_inputs: Any = None,
     device: str | Path | Device | None = None,
     *,
-    options: BuildOptions = BuildOptions(),
+    top_k: int | None = None,
     profile: bool | str = "auto",
+    cache: bool = True,
+    options: BuildOptions = BuildOptions(),
+    progress: Progress | None = None,
 ) -> Model:
     """A whole model as kernels on ``device``.
 
@@ -38,8 +42,10 @@ def compile(
     example_inputs
         A tuple with the arguments of one call of the module, tensors or arrays: their shapes and dtypes are the
         compiled model's.  An exported program has its own, and so has an ONNX model whose extents are all numbers.
-    device, options, profile
+    device, top_k, profile, cache, options
         As `rollergen.build` takes them, for every kernel.
+    progress
+        Called with (what, done, of) as steps have their kernels; None: nobody is.
 
     An operator without a counterpart in `rg.ops` is run by torch, or by ONNX's reference implementation, as a step of
     its own that `Model.layers` names.
@@ -54,13 +60,16 @@ def compile(
     steps = steps_of(network)
     kernels: dict[str, Kernel] = {}
     of: list[Kernel | None] = []
-    for step in steps:
+    progress = progress or silent
+    settings: Any = {"top_k": top_k, "profile": profile, "cache": cache, "options": options}
+    for number, step in enumerate(steps):
+        progress("steps", number, len(steps))
         if step.expression is None:
             of.append(None)
             continue
         key = expression_text(canonicalize(step.expression, step.given, row_limits(target)))
         if key not in kernels:
-            kernels[key] = build(step.expression, target, inputs=step.given, options=options, profile=profile)
+            kernels[key] = build(step.expression, target, inputs=step.given, **settings)
         of.append(kernels[key])
     return Model(network, steps, tuple(of), target)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -19,7 +19,7 @@ from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
 from rollergen.network.checking import LayerCheck, layer_check
 from rollergen.network.execution import Execution
-from rollergen.network.graph import Network
+from rollergen.network.graph import Network, Value
 from rollergen.network.partition import Step
 from rollergen.program.model.prediction import predict
 from rollergen.runtime.interop import is_torch, to_torch, view
@@ -112,6 +112,11 @@ class Model:
         return f"{self._network.title}({', '.join(inputs)})"
 
     @property
+    def inputs(self) -> tuple[Value, ...]:
+        """Names, shapes and dtypes of the arrays of a call."""
+        return self._network.inputs
+
+    @property
     def predicted_time(self) -> float:
         """Seconds of all kernels of one call by the device's model, launches included; what the model's own library
         runs is not in it."""
@@ -181,6 +186,20 @@ class Model:
     def _sizes(self) -> dict[str, int]:
         return self._network.sizes()
 
+    def facts(self) -> dict[str, Any]:
+        """What `explain` says as plain dicts and lists, times in seconds; ``flops``: of each layer's kernel."""
+        return {
+            "signature": self._signature,
+            "device": self.device.name,
+            "kernels": len(self.kernels),
+            "predicted_s": self.predicted_time,
+            "measured_s": self.measured_time,
+            "layers": [
+                {**asdict(one), "flops": 0 if kernel is None else _flops(kernel)}
+                for one, kernel in zip(self.layers, self._of, strict=True)
+            ],
+        }
+
     def explain(self) -> str:
         """What runs where, layer by layer, as text."""
         layers = self.layers
@@ -206,3 +225,7 @@ class Model:
 def _limiter(kernel: Kernel) -> str:
     """What binds the kernel's longest launch."""
     return str(max(predict(kernel.program, kernel.device).stages, key=lambda one: float(one.seconds)).binding)
+
+
+def _flops(kernel: Kernel) -> int:
+    return sum(stage["flops"] for stage in kernel.explain(as_dict=True)["stages"] if not stage["once"])

@@ -57,9 +57,8 @@ def gemm(n: Node) -> Tensor:
         n.tensor(0), n.tensor(1), transpose_a=bool(n.get("transA", 0)), transpose_b=bool(n.get("transB", 0))
     )
     alpha, beta = n.get("alpha", 1.0), n.get("beta", 1.0)
-    if not n.has(2):
-        return pointwise(lambda v: v * alpha, made)
-    return pointwise(lambda v, c: v * alpha + c * beta, made, n.tensor(2))
+    scaled = lambda x, factor: x if factor == 1 else pointwise(lambda v: v * factor, x)
+    return ops.add(scaled(made, alpha), scaled(n.tensor(2), beta)) if n.has(2) else scaled(made, alpha)
 
 
 @operator("QLinearMatMul", static=(2, 5, 7))

@@ -1,0 +1,95 @@
+"""``rollergen run``: compile a model, run it, check every layer, time it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from rollergen.cli.output import console, progress_bar
+from rollergen.errors import ArgumentError
+from rollergen.explain.explanation import seconds_text
+from rollergen.gate.arrays import random_array
+from rollergen.network.compiling import compile as compile_model
+from rollergen.network.model import Model
+from rollergen.network.report import page
+
+
+@click.command()
+@click.argument("model")
+@click.option("--input", "inputs", multiple=True, metavar="FILE", help="A .npy file for each input; default: random.")
+@click.option("--output", metavar="FILE", help="Write the results there: .npy of one, .npz of several.")
+@click.option("--device", help="A name, or a .json file; default: the best device present.")
+@click.option("--top-k", type=int, help="How many of the best programs of each layer are emitted.")
+@click.option("--no-profile", is_flag=True, help="Take the model's first choice of each layer; measure none.")
+@click.option("--no-cache", is_flag=True, help="Neither take kernels that were built before nor keep these.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@click.option("--html", metavar="FILE", help="Write a page with the layers and their roofline.")
+def run(
+    model: str, inputs: tuple[str, ...], output: str | None, device: str | None, top_k: int | None, no_profile: bool,
+    no_cache: bool, as_json: bool, html: str | None,
+) -> None:  # fmt: skip
+    """Run MODEL, an ONNX file: compile it, check every layer against float64, time it.
+
+    \b
+        rollergen run model.onnx --input x.npy --output y.npy
+    """
+    arrays = [_read(name) for name in inputs]
+    made = compiled(model, arrays, device, top_k, no_profile, no_cache, as_json)
+    rng = np.random.default_rng(0)
+    given = arrays or [random_array(one.shape or (), one.dtype, rng) for one in made.inputs]
+    compared = sum(one.compared for one in made.check(*given))
+    results = made(*given)
+    made.benchmark(*given)
+    if output is not None:
+        _write(output, results)
+    tell(made, as_json, html, {"compared_elements": compared})
+    if not as_json:
+        time = "" if made.measured_time is None else f"; one call takes {seconds_text(made.measured_time)}"
+        said = f"\ncorrect: {compared} elements match their layers' float64 definitions{time}"
+        console.print(said, markup=False, highlight=False, soft_wrap=True)
+
+
+def compiled(
+    path: str, arrays: Sequence[np.ndarray], device: str | None, top_k: int | None, no_profile: bool, no_cache: bool,
+    quiet: bool,
+) -> Model:  # fmt: skip
+    """The model of a file, with a bar while its kernels are built unless `quiet`."""
+    if not path.endswith(".onnx"):
+        raise ArgumentError(f"MODEL is {path!r}; expected a path that ends in .onnx")
+    with progress_bar(not quiet) as progress:
+        return compile_model(
+            path, tuple(arrays) or None, device, top_k=top_k, profile=False if no_profile else "auto",
+            cache=not no_cache, progress=progress,
+        )  # fmt: skip
+
+
+def tell(model: Model, as_json: bool, html: str | None, more: dict[str, Any] | None = None) -> None:
+    """Prints what is known of the model, and writes the page where one is wanted."""
+    if html is not None:
+        Path(html).write_text(page(model), encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps({**model.facts(), **(more or {})}))
+    else:
+        console.print(model.explain(), markup=False, highlight=False, soft_wrap=True)
+
+
+def _read(name: str) -> np.ndarray:
+    try:
+        array = np.load(name, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"--input is {name!r}; expected a .npy file: {error}") from None
+    if not isinstance(array, np.ndarray):
+        raise ArgumentError(f"--input is {name!r}, an archive of several arrays; expected a .npy file for each input")
+    return array
+
+
+def _write(name: str, results: Any) -> None:
+    if isinstance(results, tuple):
+        np.savez(name, *results)
+    else:
+        np.save(name, results)
