@@ -1,0 +1,152 @@
+"""Whole models beside torch and ONNX Runtime on one core: ``bench_models.py [--device v100] [NAME ...]``.
+
+The networks of `benches.networks`, float32, batch 1.  Every layer is checked against float64 and the result against
+torch's in float64, then calls of all libraries are timed in turns: medians, and medians of the ratios of one turn.
+With ``--device`` nothing runs: how long it takes to construct all kernels, imports and store apart, and their
+prediction.  ``chrt -r 5`` before the command keeps other programs away.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: E402
+import argparse
+import io
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import torch
+
+import rollergen as rg
+from benches.networks import NETWORKS, network
+from benches.results import keep
+
+Row = dict[str, Any]
+DEVICES_NAME = "models_on"
+
+
+def measured(name: str, rounds: int, inductor: bool, profile: bool) -> Row:
+    """One network beside the libraries."""
+    module, x = network(name)
+    with torch.no_grad():
+        want = module.double()(x.double())
+        module.float()
+        start = time.perf_counter()
+        model = rg.compile(module, (x,), "cpu", profile="auto" if profile else False)
+        row: Row = {"name": name, "compile_s": round(time.perf_counter() - start, 2)}
+        compared = sum(one.compared for one in model.check(x))
+        error = float((model(x) - want).abs().max() / want.abs().max())
+        calls = {"rollergen": lambda: model(x), "torch": lambda: module(x), **_onnxruntime(module, x)}
+        if inductor:
+            calls["inductor"] = _inductor(module, x)
+        times = _in_turns(calls, rounds)
+    arena = model._execution.arena
+    timing = model.benchmark(x)
+    row |= {
+        "steps": len(model.steps), "kernels": len(model.kernels),
+        "host steps": sum(one.kernel is None for one in model.layers), "profiled": profile,
+        "compared elements": compared, "relative error": error,
+        **{f"{one}_ms": round(median(found) * 1e3, 3) for one, found in times.items()},
+        **{f"over {one}": round(median(b / a for a, b in zip(times["rollergen"], times[one], strict=True)), 3)
+           for one in times if one != "rollergen"},
+        "predicted_ms": round(model.predicted_time * 1e3, 3),
+        "sum of steps_ms": round(sum(timing.steps_s) * 1e3, 3),
+        "beside the steps": round(1 - sum(timing.steps_s) / timing.wall_s, 4),
+        "measured over predicted": round(sum(timing.steps_s) / model.predicted_time, 3),
+        "arena over peak": round(arena.size_bytes / arena.peak_bytes, 4),
+    }  # fmt: skip
+    best = min(median(found) for one, found in times.items() if one != "rollergen")
+    return row | {"over the best": round(best / median(times["rollergen"]), 3)}
+
+
+def _onnxruntime(module: Any, x: torch.Tensor) -> dict[str, Any]:
+    try:
+        import onnxruntime
+    except ImportError:
+        return {}
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, (x,), file, dynamo=False, opset_version=17)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
+    given = {session.get_inputs()[0].name: x.numpy()}
+    return {"onnxruntime": lambda: session.run(None, given)}
+
+
+def _inductor(module: Any, x: torch.Tensor) -> Any:
+    import torch._inductor.config
+
+    torch._inductor.config.freezing = True
+    made = torch.compile(module)
+    made(x)
+    return lambda: made(x)
+
+
+def _in_turns(calls: dict[str, Any], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each call in each round."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - start)
+    return times
+
+
+def constructed(name: str, device: str) -> Row:
+    """One network for a device that is not there: seconds to construct, of the second of two times, and prediction."""
+    module, x = network(name)
+    program = torch.export.export(module, (x,))
+    seconds = []
+    for cache in (False, False, True, True):
+        start = time.perf_counter()
+        model = rg.compile(program, None, device, profile=False, cache=cache)
+        seconds.append(time.perf_counter() - start)
+    return {
+        "name": name, "device": device, "steps": len(model.steps), "kernels": len(model.kernels),
+        "construct_s": round(seconds[1], 3), "from_store_s": round(seconds[3], 3),
+        "predicted_ms": round(model.predicted_time * 1e3, 4),
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(NETWORKS)}; all unless given")
+    parser.add_argument("--device", help="one that need not be present: construct and predict alone")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--no-inductor", action="store_true")
+    parser.add_argument("--no-profile", action="store_true", help="the model's first choices")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.names if name not in NETWORKS]:
+        parser.error(f"{unknown[0]!r} is none of {', '.join(NETWORKS)}")
+    rows = []
+    for name in arguments.names or list(NETWORKS):
+        if arguments.device:
+            rows.append(constructed(name, arguments.device))
+        else:
+            rows.append(measured(name, arguments.rounds, not arguments.no_inductor, not arguments.no_profile))
+        print(rows[-1], flush=True)
+    if arguments.device:
+        keep(f"{DEVICES_NAME}_{arguments.device}", {"rows": rows})
+    else:
+        keep("models", {"rows": rows, "mean over the best": round(geometric_mean(r["over the best"] for r in rows), 3)})
+    return 0
+
+
+if __name__ == "__main__":
+    np.seterr(all="raise", under="ignore")
+    raise SystemExit(main())
