@@ -26,7 +26,7 @@ _NAMES = {
     "AlignmentRules": "rollergen.tile.rules",
     "CodeShapes": "rollergen.tile.rules",
     "Kernel": "rollergen.kernel",
-    "load": "rollergen.kernel",
+    "load": "rollergen.network.model",
     "clear_pool": "rollergen.runtime.result_pool",
     **dict.fromkeys(("construct", "predict", "space", "profile", "load_device"), "rollergen.research"),
 }  # fmt: skip

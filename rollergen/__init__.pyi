@@ -27,9 +27,9 @@ from rollergen.expr.language import (
     tensor,
 )
 from rollergen.expr.scalars import Expr as _Expr
-from rollergen.kernel import Kernel, load
+from rollergen.kernel import Kernel
 from rollergen.network.compiling import compile
-from rollergen.network.model import Model
+from rollergen.network.model import Model, load
 from rollergen.options import BuildOptions
 from rollergen.research import construct, load_device, predict, profile, space
 from rollergen.runtime.result_pool import clear_pool

@@ -48,10 +48,10 @@ def save(contents: Contents, directory: str | Path) -> Path:
     written = _files(contents)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _temporary(target) as fresh:
+        with temporary_beside(target) as fresh:
             for name, content in written.items():
                 (fresh / name).write_bytes(content)
-            _take_place(fresh, target)
+            take_place(fresh, target)
     except OSError as error:
         raise BundleError(f"{target}: the kernel cannot be saved there: {error.strerror or error}") from None
     return target
@@ -103,7 +103,7 @@ def _refuse_to_overwrite(target: Path) -> None:
 
 
 @contextmanager
-def _temporary(target: Path) -> Iterator[Path]:
+def temporary_beside(target: Path) -> Iterator[Path]:
     """A new directory beside the target, removed if it still has its name at the end."""
     path = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
     path.mkdir()
@@ -113,7 +113,7 @@ def _temporary(target: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _take_place(fresh: Path, target: Path) -> None:
+def take_place(fresh: Path, target: Path) -> None:
     """Gives the new directory the target's name; what had it goes away afterwards."""
     try:
         os.rename(fresh, target)  # nothing there, or an empty directory

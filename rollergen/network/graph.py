@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.errors import ArgumentError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.language import CALL_WORDS, Tensor
 
@@ -88,3 +89,21 @@ def identifier(name: str, taken: Collection[str | None] = ()) -> str:
     while made in taken:
         made += "_"
     return made
+
+
+def leaves_by_name(title: str, names: Sequence[str]) -> Callable[[tuple[Any, ...], Mapping[str, Any]], list[Any]]:
+    """`Network.leaves` of arrays by position or by name."""
+
+    def leaves(arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        given = dict(zip(names, arguments, strict=False))
+        if len(arguments) > len(names) or set(given) & set(named) or {*given, *named} != set(names):
+            found = ", ".join([f"{len(arguments)} arrays", *named])
+            raise ArgumentError(f"{title} is called with {found}; expected one for each of {', '.join(names)}")
+        return [{**given, **named}[name] for name in names]
+
+    return leaves
+
+
+def one_or_several(arrays: Sequence[Any]) -> Any:
+    """`Network.nested` of one array, or of a tuple of several."""
+    return arrays[0] if len(arrays) == 1 else tuple(arrays)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -17,10 +18,12 @@ from rollergen.explain.explanation import seconds_text
 from rollergen.gate.footprint import bytes_text
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
+from rollergen.kernel import load as load_kernel
 from rollergen.network.checking import LayerCheck, layer_check
 from rollergen.network.execution import Execution
 from rollergen.network.graph import Network, Value
 from rollergen.network.partition import Step
+from rollergen.network.saving import is_model, read, save
 from rollergen.program.model.prediction import predict
 from rollergen.runtime.interop import is_torch, to_torch, view
 
@@ -149,6 +152,8 @@ class Model:
 
         Raises CheckFailedError that names the first layer beyond its bound.
         """
+        if any(step.expression is None and kernel for step, kernel in zip(self.steps, self._of, strict=True)):
+            raise ArgumentError(f"{self!r} was loaded: only what rg.compile made has definitions to check against")
         given = self._arranged(self._network.leaves(arrays, named))
         found = []
         with self._lock:
@@ -159,6 +164,19 @@ class Model:
                 if found[-1].problem:
                     raise CheckFailedError(f"{step.source} ({step.operators}): {found[-1].problem}")
         return tuple(found)
+
+    def save(self, directory: str | Path) -> Path:
+        """Writes the model into a directory that runs without rollergen, and from which `rollergen.load` reads it.
+
+        The directory must not exist, be empty, or be a saved model, which then is replaced; it is written whole or not
+        at all: each distinct kernel as `Kernel.save` writes it, the weights with their SHA-256, and run.py, which needs
+        numpy and pyopencl.  What was nested in the source model is one array there, or a tuple of several.  Returns the
+        directory's path.
+
+        Raises BundleError where the directory is something else or cannot be written, ArgumentError for a model with
+        steps that its own library runs.
+        """
+        return save(directory, self._network, self.steps, self._of, self.device)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -229,3 +247,14 @@ def _limiter(kernel: Kernel) -> str:
 
 def _flops(kernel: Kernel) -> int:
     return sum(stage["flops"] for stage in kernel.explain(as_dict=True)["stages"] if not stage["once"])
+
+
+def load(directory: str | Path) -> Model | Kernel:
+    """What ``kernel.save(directory)`` or ``model.save(directory)`` wrote: the same source, times and explanation.
+
+    Loading runs nothing of it; calling it runs its source, so call only what comes from where you trust.
+    Raises BundleError: nothing saved, another format, a file that was damaged or does not fit the others.
+    """
+    if isinstance(directory, (str, Path)) and is_model(directory):
+        return Model(*read(directory))
+    return load_kernel(directory)

@@ -4,7 +4,7 @@ reference implementation."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from rollergen.errors import ArgumentError, RollergenError, ShapeError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.language import Tensor, tensor
 from rollergen.network.folding import norm_folded
-from rollergen.network.graph import Network, Node, NotExpressedError, Value, identifier
+from rollergen.network.graph import Network, Node, NotExpressedError, Value, identifier, leaves_by_name, one_or_several
 from rollergen.network.onnx_operators import TABLE
 from rollergen.network.onnx_operators.table import Node as Operation
 from rollergen.network.refusals import OPERATORS, Refused, accepted_dtype
@@ -64,20 +64,9 @@ def imported(model: onnx.ModelProto, example_inputs: Any, title: str) -> Network
         outputs=tuple(outputs),
         constants={**walk.constants, **results},
         nodes=tuple(call.node() for call in walk.calls),
-        leaves=_leaves(title, [one.name for one in inputs]),
-        nested=lambda arrays: arrays[0] if len(arrays) == 1 else tuple(arrays),
+        leaves=leaves_by_name(title, [one.name for one in inputs]),
+        nested=one_or_several,
     )
-
-
-def _leaves(title: str, names: Sequence[str]) -> Callable[[tuple[Any, ...], Mapping[str, Any]], list[Any]]:
-    def leaves(arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
-        given = dict(zip(names, arguments, strict=False))
-        if len(arguments) > len(names) or set(given) & set(named) or {*given, *named} != set(names):
-            found = ", ".join([f"{len(arguments)} arrays", *named])
-            raise ArgumentError(f"{title} is called with {found}; expected one for each of {', '.join(names)}")
-        return [{**given, **named}[name] for name in names]
-
-    return leaves
 
 
 def _inputs(graph: onnx.GraphProto, example_inputs: Any, title: str) -> tuple[Value, ...]:

@@ -1,0 +1,82 @@
+"""Saved models: loaded they return what they did, without rollergen too; what was damaged is refused."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.errors import ArgumentError, BundleError
+
+onnx = pytest.importorskip("onnx")
+from tests.network.test_onnx_models import convolutions, sorted_rows, weights  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """(the model, its directory, an input)"""
+    model = rg.compile(convolutions(), None, "cpu", profile=False)
+    return model, model.save(tmp_path_factory.mktemp("models") / "small"), weights(1, 3, 6, 6)
+
+
+def test_a_loaded_model_returns_what_it_did(saved):
+    model, directory, x = saved
+    loaded = rg.load(directory)
+    assert np.array_equal(loaded(x), model(x)) and np.array_equal(loaded(x=x), model(x))
+    assert [one.operators for one in loaded.layers] == [one.operators for one in model.layers]
+    assert loaded.explain() == model.explain()
+
+
+def test_a_loaded_model_is_saved_and_loaded_again(saved, tmp_path):
+    model, directory, x = saved
+    again = rg.load(rg.load(directory).save(tmp_path / "again"))
+    assert np.array_equal(again(x), model(x))
+
+
+def test_a_directory_runs_without_rollergen(saved, tmp_path):
+    model, directory, x = saved
+    np.save(tmp_path / "x.npy", x)
+    alone = "import sys; sys.modules['rollergen'] = sys.modules['onnx'] = None; import runpy; "
+    told = lambda *given: subprocess.run(
+        [sys.executable, "-c", f"{alone}sys.argv = {['run.py', *map(str, given)]}; runpy.run_path({str(directory / 'run.py')!r}, run_name='__main__')"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    test = told()
+    assert test.returncode == 0 and test.stdout.splitlines()[-1] == "PASSED", test.stderr
+    assert told("--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy").returncode == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model(x))
+
+
+def test_damaged_weights_and_steps_that_do_not_fit_are_refused(saved, tmp_path):
+    model, _, _ = saved
+    directory = model.save(tmp_path / "damaged")
+    described = json.loads((directory / "model.json").read_text())
+    described["steps"][0]["inputs"][0] = "none"
+    (directory / "model.json").write_text(json.dumps(described))
+    with pytest.raises(BundleError, match=r"Conv_0 \.\. Relu_1 has \[None, "):
+        rg.load(directory)
+    content = bytearray((directory / "weights.bin").read_bytes())
+    content[5] ^= 1
+    (directory / "weights.bin").write_bytes(content)
+    with pytest.raises(BundleError, match=r"weights\.bin: its SHA-256 is not the one in model\.json"):
+        rg.load(directory)
+    (directory / "model.json").write_text("{}")
+    with pytest.raises(BundleError, match=r"no saved model, or a damaged one: KeyError: 'format'"):
+        rg.load(directory)
+
+
+def test_what_cannot_be_saved_is_named(tmp_path):
+    with pytest.raises(ArgumentError, match=r"steps that its own library runs, which cannot be saved: NonZero_1: NonZero"):
+        rg.compile(sorted_rows(), None, "v100", profile=False).save(tmp_path / "rows")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "text").write_text("mine")
+    with pytest.raises(BundleError, match="mine exists; expected a new name, an empty directory or a saved model"):
+        rg.compile(convolutions(), None, "v100", profile=False).save(tmp_path / "mine")
+
+
+def test_a_loaded_model_says_that_it_has_no_definitions(saved):
+    _, directory, x = saved
+    with pytest.raises(ArgumentError, match=r"was loaded: only what rg\.compile made has definitions"):
+        rg.load(directory).check(x)
