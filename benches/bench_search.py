@@ -32,6 +32,7 @@ from rollergen.bench.suites import suite
 from rollergen.construct.choose import choice
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.expr.tensor_op import TensorOp
+from rollergen.hal.load import device_names
 from rollergen.hal.spec import Device
 from rollergen.options import GROW, BuildOptions
 from rollergen.research import planned
@@ -96,7 +97,7 @@ def measured() -> list[dict[str, Any]]:
 
 
 @click.command()
-@click.option("--devices", default="v100,mi50,k80,h200,a100,mali-g71,v100-sxm2,cortex-a53,cpu,ipu", show_default=True)
+@click.option("--devices", default=",".join(device_names()), help="Default: all built-in ones.")
 @click.option("--measured", "measures", is_flag=True, help="Measure the CPU's list, too.")
 def main(devices: str, measures: bool) -> None:
     rows = [predicted(resolve(device)) for device in devices.split(",") if device]
