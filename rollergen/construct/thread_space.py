@@ -86,7 +86,7 @@ class ThreadSpace:
                 yield added.candidate(variant.name, parts, shaped.stages[-1], device)
 
 
-TILES = 32
+TILES = 40
 """Tiles, of those priced at one step of the reduction, that are crossed with what is decided late."""
 
 

@@ -226,13 +226,13 @@ _MOST_DIGITS = 3
 def conjunction(tests: Iterable[Expr]) -> Expr | None:
     """All of `tests`; None if there are none.
 
-    One that cannot hold stands alone: compilers warn of a constant beside ``&&``, and leave its branch out.
+    Where one cannot hold, plain false: compilers warn of comparisons of constants, and leave the branch out.
     """
     result: Expr | None = None
     every = tuple(tests)
     for test in every:
         if isinstance(test, Inside) and not test.index.terms and not test.holds(test.index.const):
-            return test
+            return Number(False, "bool")
     for test in every:
         result = test if result is None else Operation("and", (result, test), "bool")
     return result

@@ -2,13 +2,13 @@
 
 from rollergen.emit.division import functions
 from rollergen.expr.index import Index
-from rollergen.lower.expressions import Inside
+from rollergen.lower.expressions import Inside, Number
 from rollergen.lower.place import conjunction
 
 
-def test_a_test_that_cannot_hold_stands_alone():
-    open_, never = Inside(Index.axis("i"), None, 127), Inside(Index.of(0), None, -2)
-    assert conjunction((open_, never)) is never
+def test_where_a_test_cannot_hold_there_is_plain_false():
+    open_, never = Inside(Index.axis("i"), None, 127), Inside(Index.of(-1), 0, -2)
+    assert conjunction((open_, never)) == conjunction((never,)) == Number(False, "bool")
     assert conjunction((open_,)) is open_ and conjunction(()) is None
 
 
