@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from rollergen.expr.dtypes import accumulator_dtype, bounds
 from rollergen.expr.einsum import einsum
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import broadcast_index
+from rollergen.expr.operators.windows import Window, every, inside
 from rollergen.network.onnx_operators.pointwise import pointwise
 from rollergen.network.onnx_operators.reductions import along
-from rollergen.network.onnx_operators.selections import every
 from rollergen.network.onnx_operators.table import Node, operator, operators
 from rollergen.network.refusals import Refused
 
@@ -75,25 +74,10 @@ def quantised_product(n: Node) -> Tensor:
     return pointwise(element, total, n.tensor(1), n.tensor(4), n.tensor(6))
 
 
-@dataclass(frozen=True)
-class Window:
-    """How a window slides along one axis; ``counted`` is where the padding that averages count ends."""
-
-    size: int
-    taps: int
-    stride: int
-    dilation: int
-    before: int
-    after: int
-    out: int
-
-    def at(self, output: Any, tap: Any) -> Any:
-        return output * self.stride + tap * self.dilation - self.before
-
-    def counts(self, low: int, high: int) -> np.ndarray:
-        """Taps of each output that lie from `low` to `high`."""
-        at = self.at(np.arange(self.out)[:, None], np.arange(self.taps))
-        return ((at >= low) & (at < high)).sum(axis=1)
+def taps_within(window: Window, low: int, high: int) -> np.ndarray:
+    """Taps of each output that lie from `low` to `high`."""
+    at = window.position(np.arange(window.out)[:, None], np.arange(window.taps))
+    return ((at >= low) & (at < high)).sum(axis=1)
 
 
 def windows_of(n: Node, size: Sequence[int], taps: Sequence[int]) -> list[Window]:
@@ -116,16 +100,6 @@ def windows_of(n: Node, size: Sequence[int], taps: Sequence[int]) -> list[Window
             out -= 1
         made.append(Window(h, k, s, spread, before, after, out))
     return made
-
-
-def inside(windows: Sequence[Window], at: Sequence[Any]) -> Any:
-    """The condition that no position lies in padding; None where none can."""
-    conditions = [
-        (position >= 0) & (position < w.size)
-        for w, position in zip(windows, at, strict=True)
-        if w.before or w.at(w.out - 1, w.taps - 1) >= w.size
-    ]
-    return every(conditions) if conditions else None
 
 
 def symmetric(windows: Sequence[Window]) -> bool:
@@ -232,7 +206,7 @@ def gathered(n: Node) -> tuple[Tensor, list[Window], list[Any], Any]:
     taps = [rg.reduce_axis(f"t{d}", w.taps) for d, w in enumerate(windows)]
 
     def read(i: Any, fill: Any) -> tuple[Any, list[Any]]:
-        at = [w.at(o, t) for w, o, t in zip(windows, i[2:], taps, strict=True)]
+        at = [w.position(o, t) for w, o, t in zip(windows, i[2:], taps, strict=True)]
         condition, value = inside(windows, at), x[(*i[:2], *at)]
         return (value if condition is None else rg.select(condition, value, fill)), at
 
@@ -283,7 +257,7 @@ def average_pool(n: Node) -> Tensor:
     counts: Any = np.ones(())
     for w in windows:
         low, high = (-w.before, w.size + w.after) if include else (0, w.size)
-        counts = np.multiply.outer(counts, w.counts(low, high))
+        counts = np.multiply.outer(counts, taps_within(w, low, high))
     wide = accumulator_dtype(x.dtype)
     total = rg.compute(
         (*x.shape[:2], *(w.out for w in windows)), lambda *i: rg.sum(read(i, 0)[0], axis=tuple(taps), dtype=wide)

@@ -6,7 +6,7 @@ That is what the language can say without gathers; it is meant for short axes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from rollergen import ops
 from rollergen.expr import language as rg
 from rollergen.expr.language import Tensor
+from rollergen.expr.operators.windows import every
 from rollergen.network.onnx_operators.table import Node, operator
 from rollergen.network.refusals import Refused
 
@@ -21,14 +22,6 @@ from rollergen.network.refusals import Refused
 def same(index: Any, value: Any) -> Any:
     """Whether an index equals an integer that is read."""
     return rg.cast(index, value.dtype) == value
-
-
-def every(conditions: Iterable[Any]) -> Any:
-    """All of several conditions, at least one."""
-    first, *rest = conditions
-    for one in rest:
-        first = first & one
-    return first
 
 
 MOST_CANDIDATES = 256
