@@ -106,13 +106,13 @@ def main(devices: str, measures: bool) -> None:
         figures = [f"x{row[name]:.3f}" for name in ("predicted, grow over all", "construction, grow over all")]
         table.add_row(row["device"], str(row["contractions"]), *figures, ", ".join(row["grown ahead"]) or "none")
     Console(width=130).print(table)
-    content: dict[str, Any] = {"rows": rows, "search": GROW}
+    if rows:
+        click.echo(f"kept in {keep('search', {'rows': rows, 'search': GROW})}")
     if measures:
-        content["measured"] = measured()
-        mean = geometric_mean(row["measured, grow over all"] for row in content["measured"])
-        content["measured, geometric mean"] = mean
+        found = measured()
+        mean = geometric_mean(row["measured, grow over all"] for row in found)
         click.echo(f"measured, geometric mean: {mean:.3f}")
-    click.echo(f"kept in {keep('search', content)}")
+        click.echo(f"kept in {keep('search_measured', {'measured': found, 'measured, geometric mean': mean})}")
 
 
 if __name__ == "__main__":
