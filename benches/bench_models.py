@@ -140,10 +140,11 @@ def main() -> int:
         else:
             rows.append(measured(name, arguments.rounds, not arguments.no_inductor, not arguments.no_profile))
         print(rows[-1], flush=True)
-    if arguments.device:
-        keep(f"{DEVICES_NAME}_{arguments.device}", {"rows": rows})
-    else:
-        keep("models", {"rows": rows, "mean over the best": round(geometric_mean(r["over the best"] for r in rows), 3)})
+        if arguments.device:
+            keep(f"{DEVICES_NAME}_{arguments.device}", {"rows": rows})
+        else:
+            mean = geometric_mean(row["over the best"] for row in rows)
+            keep("models", {"rows": rows, "mean over the best": round(mean, 3)})
     return 0
 
 
