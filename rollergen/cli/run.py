@@ -29,9 +29,11 @@ from rollergen.network.report import page
 @click.option("--no-cache", is_flag=True, help="Neither take kernels that were built before nor keep these.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 @click.option("--html", metavar="FILE", help="Write a page with the layers and their roofline.")
+@click.option("--save", "directory", metavar="DIR", help="Save it in DIR, which runs without rollergen.")
 def run(
     model: str, inputs: tuple[str, ...], output: str | None, device: str | None, top_k: int | None, no_profile: bool,
     no_cache: bool, as_json: bool, html: str | None,
+    directory: str | None,
 ) -> None:  # fmt: skip
     """Run MODEL, an ONNX file: compile it, check every layer against float64, time it.
 
@@ -47,10 +49,12 @@ def run(
     made.benchmark(*given)
     if output is not None:
         _write(output, results)
-    tell(made, as_json, html, {"compared_elements": compared})
+    saved = None if directory is None else str(made.save(directory))
+    tell(made, as_json, html, {"compared_elements": compared, "saved": saved})
     if not as_json:
         time = "" if made.measured_time is None else f"; one call takes {seconds_text(made.measured_time)}"
         said = f"\ncorrect: {compared} elements match their layers' float64 definitions{time}"
+        said += "" if saved is None else f"\nsaved in {saved}: python {saved}/run.py tests it"
         console.print(said, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -10,7 +10,7 @@ from rollergen.construct.planning import row_limits
 from rollergen.errors import ArgumentError, shown
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.spec import Device
-from rollergen.kernel import Kernel
+from rollergen.kernel import Kernel, is_present
 from rollergen.measure.outcome import Progress, silent
 from rollergen.network import torch_models
 from rollergen.network.graph import Network
@@ -20,6 +20,9 @@ from rollergen.optional import optional
 from rollergen.options import BuildOptions
 from rollergen.store.keys import expression_text
 from rollergen.targets import resolve
+
+UNMEASURED = 2
+"""Programs of each kernel that are emitted where none is measured: the first, and what it is compared with."""
 
 
 def compile(
@@ -43,7 +46,7 @@ def compile(
         A tuple with the arguments of one call of the module, tensors or arrays: their shapes and dtypes are the
         compiled model's.  An exported program has its own, and so has an ONNX model whose extents are all numbers.
     device, top_k, profile, cache, options
-        As `rollergen.build` takes them, for every kernel.
+        As `rollergen.build` takes them, for every kernel; where none is measured, ``top_k`` is 2 unless given.
     progress
         Called with (what, done, of) as steps have their kernels; None: nobody is.
 
@@ -61,6 +64,8 @@ def compile(
     kernels: dict[str, Kernel] = {}
     of: list[Kernel | None] = []
     progress = progress or silent
+    if top_k is None and (profile is False or not is_present(target)):
+        top_k = UNMEASURED
     settings: Any = {"top_k": top_k, "profile": profile, "cache": cache, "options": options}
     for number, step in enumerate(steps):
         progress("steps", number, len(steps))

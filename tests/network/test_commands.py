@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import rollergen as rg
 from rollergen.__main__ import main
 
 onnx = pytest.importorskip("onnx")
@@ -27,7 +28,9 @@ def told(*arguments, code=0):
 def test_a_model_is_run_checked_and_timed_and_its_result_written(file, tmp_path):
     x, y = weights(1, 3, 6, 6), tmp_path / "y.npy"
     np.save(tmp_path / "x.npy", x)
-    text = told("run", file, "--no-profile", "--input", str(tmp_path / "x.npy"), "--output", str(y))
+    given = ("--input", str(tmp_path / "x.npy"), "--output", str(y), "--save", str(tmp_path / "saved"))
+    text = told("run", file, "--no-profile", *given)
+    assert np.array_equal(rg.load(tmp_path / "saved")(x), np.load(y))
     assert "small(x: float32[1, 3, 6, 6])" in text and "correct:" in text and "one call takes" in text
     wanted = onnx.reference.ReferenceEvaluator(file).run(None, {"x": x})[0]
     np.testing.assert_allclose(np.load(y), wanted, rtol=1e-5, atol=1e-5)

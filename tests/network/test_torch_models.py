@@ -147,7 +147,7 @@ def test_a_model_is_predicted_layer_by_layer_for_a_device_that_is_not_there():
     ours = compiled(seeded(Block), torch.randn(1, 8, 16), device="v100")
     assert sum(one.predicted_s for one in ours.layers) == pytest.approx(ours.predicted_time)
     assert sum(one.share for one in ours.layers) == pytest.approx(1)
-    assert all(kernel.source for kernel in ours.kernels)
+    assert all(kernel.source and len(kernel.candidates) <= 2 for kernel in ours.kernels)
     text = ours.explain()
     assert all(one.source in text and one.limiter in text for one in ours.layers)
 
