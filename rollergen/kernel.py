@@ -24,7 +24,7 @@ from rollergen.hal.runtimes.cuda_runtime import import_cupy, present_gpu
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import cache_state
-from rollergen.program.machine import machine_of
+from rollergen.program.model.prediction import machine_of
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.device_arrays import on_device
 from rollergen.runtime.executor import Compiled, Executor, executor_for

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rollergen.construct.adding import adding
 from rollergen.construct.candidate import (
     Candidate,
     assembled,
@@ -21,7 +20,7 @@ from rollergen.construct.candidate import (
 )
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.reductions import combine_stage
-from rollergen.construct.splits import part_counts
+from rollergen.construct.splits import adding, part_counts
 from rollergen.construct.swizzle import grid_swizzle
 from rollergen.construct.variants import Variant
 from rollergen.dropped import as_far_as_possible, in_pieces, plan_text

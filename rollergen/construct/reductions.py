@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
 
-from rollergen.construct.adding import adding
 from rollergen.construct.candidate import Candidate, assembled, candidate, candidates, cheapest
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.roles import contraction_roles
-from rollergen.construct.splits import part_counts
+from rollergen.construct.splits import adding, part_counts
 from rollergen.dropped import as_far_as_possible
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.rows import is_gathered, online

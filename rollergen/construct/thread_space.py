@@ -12,13 +12,12 @@ from math import lcm, prod
 
 import numpy as np
 
-from rollergen.construct.adding import adding
 from rollergen.construct.candidate import Candidate, candidate, price, rounded
 from rollergen.construct.grow import grown_threads
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.priced import Contraction, Priced, cheapest_points
 from rollergen.construct.reductions import combine_stage
-from rollergen.construct.splits import part_counts
+from rollergen.construct.splits import adding, part_counts
 from rollergen.construct.swizzle import grid_swizzle
 from rollergen.construct.variants import Variant
 from rollergen.dropped import as_far_as_possible, standing

@@ -136,8 +136,8 @@ class Facts:
         return "row" in self.roles.values()
 
     @property
-    def rewalks(self) -> bool:
-        """Whether a row is walked several times."""
+    def several_passes(self) -> bool:
+        """Whether a row is read several times."""
         return self.by_row or len(self.op.reductions) > 1
 
     @property

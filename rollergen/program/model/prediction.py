@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from rollergen.errors import ProgramError
+from rollergen.hal.languages import Machine
 from rollergen.hal.spec import Device
-from rollergen.program.machine import machine_of
 from rollergen.program.model.ahead import read_ahead
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import flops_of
@@ -27,6 +28,18 @@ def predict(program: RProgram, device: Device) -> Prediction:
     pairs = zip(program.stages, ways, strict=True)
     stages = tuple([predict_stage(stage, device, alone) for stage, alone in pairs])
     return Prediction(sum(stage.seconds for stage in stages if not stage.once), stages)
+
+
+def machine_of(program: RProgram, device: Device) -> Machine | None:
+    """What predicts and interprets the program on `device`; None: the model and the interpreter of launches.
+
+    Raises ProgramError for a program with tile mappings on a device that only launches.
+    """
+    if not program.tile_mappings:
+        return None
+    if device.kind.machine is None:
+        raise ProgramError(f"the program has tile mappings; expected one of launches for {device.name}")
+    return device.kind.machine
 
 
 def predict_stage(stage: Stage, device: Device, alone: bool | None = None) -> StagePrediction:

@@ -63,7 +63,7 @@ def levels_of(nest: Nest, waves: Waves) -> list[Level]:
         for p in reversed(own)
         if p <= outermost_of_region
     ]
-    if nest.facts.rewalks:
+    if nest.facts.several_passes:
         rows = [n for n, level in enumerate(levels) if nest.facts.roles[level.axis or ""] in ("row", "reduce")]
         at = max(rows) + 1 if rows else 0
         depth = levels[at - 1].position if at else len(nest.loops)
