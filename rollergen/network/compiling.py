@@ -39,8 +39,8 @@ def compile(
     """A whole model as kernels on ``device``.
 
     model
-        A `torch.nn.Module` in eval mode, a `torch.export.ExportedProgram`, a path that ends in .onnx, or an
-        `onnx.ModelProto`.  Its weights become constants: they are read when it is compiled and at the first call, not
+        A `torch.nn.Module` in eval mode, a `torch.export.ExportedProgram`, a path that ends in .onnx, an
+        `onnx.ModelProto`, or a `Network` that was imported before.  Its weights become constants: they are read when it is compiled and at the first call, not
         after.
     example_inputs
         A tuple with the arguments of one call of the module, tensors or arrays: their shapes and dtypes are the
@@ -80,6 +80,8 @@ def compile(
 
 
 def _network(model: Any, example_inputs: Any) -> Network:
+    if isinstance(model, Network):
+        return model
     if torch_models.is_module(model):
         return torch_models.imported(torch_models.exported(model, example_inputs), type(model).__name__)
     if torch_models.is_exported(model):
