@@ -40,8 +40,8 @@ def compile(
 
     model
         A `torch.nn.Module` in eval mode, a `torch.export.ExportedProgram`, a path that ends in .onnx, an
-        `onnx.ModelProto`, or a `Network` that was imported before.  Its weights become constants: they are read when it is compiled and at the first call, not
-        after.
+        `onnx.ModelProto`, or a `Network` that was imported before.  Its weights become constants: they are read when it
+        is compiled and at the first call, not after.
     example_inputs
         A tuple with the arguments of one call of the module, tensors or arrays: their shapes and dtypes are the
         compiled model's.  An exported program has its own, and so has an ONNX model whose extents are all numbers.
