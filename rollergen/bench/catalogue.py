@@ -103,15 +103,22 @@ def _two(sizes: Sizes, tensor: Make) -> Iterator[Any]:
     yield tensor("B", sizes["shape"])
 
 
+def _two_integers(sizes: Sizes, tensor: Make) -> Iterator[Any]:
+    yield tensor("A", sizes["shape"], "int32")
+    yield tensor("B", sizes["shape"], "int32")
+
+
 def _elementwise() -> Iterator[Operator]:
     for name in ("relu", "leaky_relu", "gelu", "silu", "sigmoid", "abs", "neg", "round", *rg.ops.ELEMENTWISE):
         if name in FORMULAS and (FORMULAS[name].operands > 1 or name == "threshold"):
             continue
-        yield _entry(name, "shape=4096x1024", _one)
+        of_integers = name in FORMULAS and FORMULAS[name].takes == "integer"
+        yield _entry(name, "shape=4096x1024", _integers if of_integers else _one)
     binary = (name for name, row in FORMULAS.items() if row.operands == 2)
     for name in (*binary, "add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less",
                  "less_equal", "greater", "greater_equal"):  # fmt: skip
-        yield _entry(name, "shape=4096x4096", _two)
+        of_integers = name in FORMULAS and FORMULAS[name].takes == "integer"
+        yield _entry(name, "shape=4096x4096", _two_integers if of_integers else _two)
     yield _entry("threshold", "shape=4096x4096 threshold=0 value=1", _one, arguments=("threshold", "value"))
     yield _entry("prelu", "shape=64x64x56x56", lambda s, t: (*_one(s, t), t("weight", s["shape"][1:2])))
     yield _entry("clip", "shape=4096x4096 min=0 max=6", _one)
