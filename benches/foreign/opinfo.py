@@ -37,7 +37,7 @@ from benches.foreign.refusals import RULES
 from rollergen import ops
 from rollergen import tensor as given
 from rollergen.errors import RollergenError
-from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.dtypes import INTEGERS, ITEMSIZE
 from rollergen.expr.language import Tensor
 from rollergen.expr.methods import OTHERWISE
 from rollergen.network.refusals import Refused, accepted_dtype
@@ -52,8 +52,8 @@ OTHERS = {"equal"}
 
 PRODUCTS = ("matmul", "mm", "bmm", "linear", "einsum", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
             "conv_transpose2d", "conv_transpose3d")  # fmt: skip
-"""Whose sums of int8 products are int32, of which torch's int8 results are the low byte; `einsum` of int32 is int64
-there where an axis of one operand is summed."""
+"""Whose sums of products of narrow integers are int32, of which torch's results are the low bits; `einsum` of int32 is
+int64 there where an axis of one operand is summed."""
 
 
 def namesake(name: str) -> Any:
@@ -151,7 +151,7 @@ def examine(name: str, stages: tuple[str, ...] = STAGES) -> Row:
         return row | {"import": crash(error)}
     row["import_s"] = round(time.perf_counter() - begun_at, 2)
     expected = expectation(entry, sample)
-    if entry.name.removeprefix("nn.functional.") in PRODUCTS and dtype in ("int8", "int32"):
+    if entry.name.removeprefix("nn.functional.") in PRODUCTS and dtype in INTEGERS:
         outputs = [ops.cast(outputs[0], expected[0][0].dtype)]
     return row | examined(outputs, arguments.arrays, lambda _, found: compare(expected, found), stages)
 

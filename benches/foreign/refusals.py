@@ -6,16 +6,16 @@ from rollergen.errors import DtypeError, ExpressionError, RollergenError, ShapeE
 
 RULES: tuple[tuple[str, type[RollergenError], str, str], ...] = (
     ("pow", DtypeError, r"\*\* of \w+ values", "function"),
-    ("div", DtypeError, r"rounding_mode is .* for int64 values", "integer division"),
     ("sub", DtypeError, r"- of a condition", "conditions"),
     ("nn.functional.batch_norm", ExpressionError, r"training is True with", "state"),
     ("nn.functional.scaled_dot_product_attention", ExpressionError, r"dropout_p is", "random"),
     ("nn.functional.instance_norm", ExpressionError, r"use_input_stats is True with", "state"),
-    ("nn.functional.local_response_norm", DtypeError, r"expected a floating dtype", "integer division"),
+    ("nn.functional.local_response_norm", DtypeError, r"expected a floating dtype", "integer means"),
     ("nn.functional.one_hot", ShapeError, r"num_classes is -1", "data-dependent shape"),
     ("repeat|tile", ShapeError, r"(dims|repeats) is \(.*\b0\b.*\)", "empty"),
     ("nn.functional.pad", ShapeError, r"it leaves \(.*\b0\b.*\)", "empty"),
-    (r"nn.functional.avg_pool\dd", DtypeError, r"expected a floating dtype", "integer division"),
+    (r"nn.functional.(avg_pool\dd|interpolate)", DtypeError, r"expected a floating dtype", "integer means"),
+    ("fmod|remainder", DtypeError, r"expected an integer one", "function"),
     ("cumsum", ExpressionError, r"cumsum\(axis=.*is not offered", "sequential"),
     ("cumprod", ExpressionError, r"cumprod\(axis=.*is not offered", "sequential"),
 )

@@ -22,7 +22,7 @@ REASONS = {
     "random": "random numbers",
     "function": "an elementary function that the language lacks",
     "bits": "operations on the bits of numbers",
-    "integer division": "quotients of 64-bit integers, which the language lacks",
+    "integer means": "means of integers, which torch rounds to integers: `rg.ops` has those of floats",
     "sequential": "each output follows from the one before it",
     "decoding": "reads a compressed picture",
     "trees": "walks a decision tree",

@@ -30,6 +30,7 @@ from rollergen.expr.operators.arguments import (
 )
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.scalars import is_scalar, literal
+from rollergen.hal.dtypes import DTYPES
 
 Operand = Tensor | Number
 
@@ -336,10 +337,13 @@ def _shifted(
     factor = number(int(alpha) if isinstance(alpha, bool) else alpha, operation, "alpha")
     if factor == 1:
         return elementwise(operation, function, a, b, name=name)
-    if promoted_dtype(a, b) == "bool":
+    wanted = promoted_dtype(a, b)
+    if wanted == "bool":
         return elementwise(operation, lambda x, y: function(x, y & (factor != 0)), a, b, name=name)
-    if isinstance(factor, float) and not is_float(promoted_dtype(a, b)):
-        raise DtypeError(f"{operation}: alpha is {shown(alpha)}; expected an integer for {promoted_dtype(a, b)} values")
+    if isinstance(factor, float) and not is_float(wanted):
+        raise DtypeError(f"{operation}: alpha is {shown(alpha)}; expected an integer for {wanted} values")
+    if not DTYPES[wanted].signed:
+        factor %= 2 ** DTYPES[wanted].bits
     return elementwise(operation, lambda x, y: function(x, y * factor), a, b, name=name)
 
 

@@ -77,7 +77,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     *((name, (mask(5), mask(5)), {}) for name in ("add", "mul", "maximum", "minimum", "less", "not_equal")),
     ("add", (s(3, dtype="float32"), s()), {}), ("add", (i8(3), s(dtype="float32")), {}),
     ("add", (s(3, dtype="float16"), s(3, dtype="bfloat16")), {}), ("mul", (mask(5), 2), {}),
-    ("add", (M, V), {"alpha": 0.5}), ("sub", (M, V), {"alpha": 2}), ("sub", (), {"input": M, "other": V, "alpha": 3}),
+    ("add", (M, V), {"alpha": 0.5}), ("sub", (s(5, dtype="uint8"), s(5, dtype="uint8")), {"alpha": -3}), ("sub", (M, V), {"alpha": 2}), ("sub", (), {"input": M, "other": V, "alpha": 3}),
     ("div", (M, V), {"rounding_mode": "floor"}), ("div", (M, V), {"rounding_mode": "trunc"}),
     ("div", (i8(7), 3), {"rounding_mode": "floor"}), ("div", (i8(7), 3), {"rounding_mode": "trunc"}),
     ("add", (mask(5), mask(5)), {"alpha": False}), ("square", (mask(5),), {}), ("sign", (mask(5),), {}),
