@@ -16,6 +16,8 @@ from rollergen.hal.schema import schema
 
 _LOOKED_AT = 100
 """Findings sorted, the plainest first: a hostile file may have a hundred thousand."""
+_MOST_UNKNOWN = 20
+"""Unknown keys of one object that are told; an object with more is told alone, as is a list that is too long."""
 
 
 @lru_cache(maxsize=1)
@@ -42,7 +44,16 @@ def findings(held_against: Any, document: Any) -> list[str]:
     """What a `validator` finds, a line each, the plainest first; empty where the document meets the schema."""
     found = list(islice(held_against.iter_errors(document), _LOOKED_AT))
     found.sort(key=lambda e: (e.validator != "additionalProperties", e.validator == "required", _place(e)))
+    if flood := next((error for error in found if _is_flood(error)), None):
+        return [next(_retold(flood))]
     return list(dict.fromkeys(line for error in found for line in _retold(error)))
+
+
+def _is_flood(error: Any) -> bool:
+    """Whether what is wrong is how much there is: what is wrong with each part of it is no news."""
+    if error.validator == "additionalProperties":
+        return len(error.instance) > len(error.schema["properties"]) + _MOST_UNKNOWN
+    return error.validator in ("maxItems", "maxProperties")
 
 
 def validator(text: str) -> Any:

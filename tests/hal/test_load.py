@@ -178,10 +178,17 @@ def test_all_that_contradicts_itself_is_told_at_once():
     ]
 
 
-def test_of_a_thousand_findings_the_first_are_told():
-    document = {**SMALL, "costs": {f"unknown_{n}": 1 for n in range(1000)}}
+def test_of_many_findings_the_first_are_told():
+    document = {**SMALL, "instructions": [{**SMALL["instructions"][0], "m": 0} for _ in range(60)]}
     lines = refusal(json.dumps(document).encode()).split("\n")
-    assert len(lines) == 51 and lines[-1] == "v100.json: and 950 more"
+    assert len(lines) == 51 and lines[-1] == "v100.json: and 10 more"
+
+
+def test_too_much_of_something_is_told_alone():
+    unknown = refusal(json.dumps({**SMALL, "units": 0, "costs": {f"unknown_{n}": 1 for n in range(1000)}}).encode())
+    assert unknown.startswith("v100.json: costs.unknown_0 is no key of this format") and "\n" not in unknown
+    layers = refusal(json.dumps({**SMALL, "units": 0, "memory_layers": [0] * 17}).encode())
+    assert layers == "v100.json: memory_layers is a list of 17; expected at most 16 items"
 
 
 @pytest.mark.parametrize(
