@@ -20,6 +20,8 @@ class Dtype(NamedTuple):
         The dtype in which reductions over it accumulate.
     ``exponent``
         Of a float: the bits of its exponent.
+    ``infinite``
+        Of a float: whether it has infinities.  One that has none has a NaN in their place that all bits are set of.
     ``signed``
         Whether it holds negative numbers.
     ``matrix_only``
@@ -33,6 +35,7 @@ class Dtype(NamedTuple):
     register: str
     accumulator: str
     exponent: int = 0
+    infinite: bool = True
     signed: bool = True
     matrix_only: bool = False
 
@@ -47,6 +50,26 @@ class Dtype(NamedTuple):
         return self.kind == "float" and self.register != self.name and not self.matrix_only
 
     @property
+    def bias(self) -> int:
+        """What the exponent of a float is stored with."""
+        return (1 << self.exponent - 1) - 1
+
+    @property
+    def fraction(self) -> int:
+        """Bits of a float that are stored of its significand."""
+        return self.significant - 1
+
+    @property
+    def above(self) -> int:
+        """The bits of the first value beyond the largest number of a float: its infinity, or NaN where it has none."""
+        return (1 << self.bits - 1) - 1 if not self.infinite else (1 << self.exponent) - 1 << self.fraction
+
+    @property
+    def nan(self) -> int:
+        """The bits of a float's quiet NaN."""
+        return self.above if not self.infinite else self.above | 1 << self.fraction - 1
+
+    @property
     def word(self) -> str:
         """The unsigned integer as wide as an element in memory."""
         return f"uint{self.bits}"
@@ -58,13 +81,16 @@ class Dtype(NamedTuple):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and the largest number of an integer."""
-        return -(1 << self.significant) if self.signed else 0, (1 << self.significant) - 1
+        """The least and the largest number of an integer, or of what stands for a condition."""
+        signed = self.signed and self.kind == "integer"
+        return -(1 << self.significant) if signed else 0, (1 << self.significant) - 1
 
 
 _ROWS = (
     Dtype("float16", 16, "float", 11, "float32", "float32", exponent=5),
     Dtype("bfloat16", 16, "float", 8, "float32", "float32", exponent=8),
+    Dtype("float8_e4m3fn", 8, "float", 4, "float32", "float32", exponent=4, infinite=False),
+    Dtype("float8_e5m2", 8, "float", 3, "float32", "float32", exponent=5),
     Dtype("float32", 32, "float", 24, "float32", "float32", exponent=8),
     Dtype("float64", 64, "float", 53, "float64", "float64", exponent=11),
     Dtype("int8", 8, "integer", 7, "int8", "int32"),

@@ -62,18 +62,23 @@ def numpy_dtype(dtype: str) -> Any:
     return numpy.dtype(dtype)
 
 
+def is_builtin(dtype: Any) -> bool:
+    """Whether the NumPy dtype is NumPy's own."""
+    return bool(dtype.isbuiltin == 1)
+
+
 def rounded(array: Any, dtype: str) -> Any:
     """`array` as NumPy's own of `dtype`, each element rounded once.
 
-    ml_dtypes converts float64 and integers to bfloat16 by way of float32, which rounds twice: here what float32 does
-    not hold goes to its neighbour with an odd last bit instead, which lies on the same side of every bfloat16 and of
-    every middle between two (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+    ml_dtypes converts float64 and integers to its floats by way of float32, which rounds twice: here what float32 does
+    not hold goes to its neighbour with an odd last bit instead, which lies on the same side of every narrower float and
+    of every middle between two (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
 
     >>> rounded(1 + 2**-8 + 2**-40, "bfloat16").item()
     1.0078125
     """
     array = np.asarray(array)
-    if dtype != "bfloat16" or array.dtype.itemsize < 4 or array.dtype == np.float32:
+    if is_builtin(numpy_dtype(dtype)) or array.dtype.itemsize < 4 or array.dtype == np.float32:
         return array.astype(numpy_dtype(dtype), copy=False)
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
         array = _within_float64(array)

@@ -15,7 +15,7 @@ import numpy as np
 
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
 from rollergen.expr.arithmetic import applied, combined, converted, wide, wrapped
-from rollergen.expr.dtypes import is_float, numpy_dtype
+from rollergen.expr.dtypes import FLOATS, is_float
 from rollergen.expr.reads import given_tensors
 from rollergen.expr.reductions import Reduce, free_axes
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value, multiplied
@@ -83,7 +83,7 @@ def _as_array(array: Any, tensor: Tensor) -> Array:
     data = np.asarray(array)
     if data.shape != tensor.shape:
         raise ShapeError(f"the array for {tensor.label} has shape {data.shape}; expected {tensor.shape}")
-    floating = data.dtype.kind == "f" or data.dtype == numpy_dtype("bfloat16")
+    floating = data.dtype.kind == "f" or data.dtype.name in FLOATS
     if (data.dtype.kind not in "fiub" and not floating) or (floating and not is_float(tensor.dtype)):
         raise DtypeError(f"the array for {tensor.label} has dtype {data.dtype}; expected {tensor.dtype}")
     return data

@@ -125,9 +125,7 @@ def poison_bits(dtype: str, variant: int) -> int:
     if row.kind == "integer":
         low, high = row.limits
         return (high, low % (1 << row.bits), pattern)[variant]
-    quiet = 1 << row.significant - 2
-    nan = ((1 << row.exponent) - 1) * 2 * quiet | quiet | pattern & quiet - 1
-    top = row.bits - 8
+    nan, top = row.nan | pattern & (1 << row.significant - 2) - 1, row.bits - 8
     return (nan, pattern % (1 << top) | 0xFB << top, pattern % (1 << top) | 0x7B << top)[variant]
 
 

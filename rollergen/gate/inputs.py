@@ -7,6 +7,7 @@ first kind: those that sampled output elements depend on (`adversarial.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,8 +22,14 @@ from rollergen.gate.facts import Facts
 from rollergen.gate.tolerance import unit_roundoff
 from rollergen.hal.dtypes import DTYPES
 
-LARGE = 1024.0
-"""Exact in every floating dtype, its products of two within float32's and bfloat16's range."""
+_LARGE = 1024.0
+"""Exact in most floating dtypes, its products of two within float32's and bfloat16's range."""
+
+
+def _large(dtype: str) -> float:
+    """`_LARGE`, or the largest power of two of a dtype that ends before."""
+    return min(_LARGE, 2.0 ** math.floor(math.log2(float(ml_dtypes.finfo(dtype).max))))
+
 
 BEYOND = {"float64": 1000.0}
 """exp of it passes the range of the dtype (float64: 709, float32: 88), of the others' `_BEYOND`, where the float64
@@ -89,7 +96,7 @@ def _special(dtype: str, facts: Facts) -> np.ndarray:
     """Zeros, denormals, ties of roundings, large values."""
     if not is_float(dtype):
         return np.zeros(0)
-    info, large = ml_dtypes.finfo(dtype), BEYOND.get(dtype, _BEYOND) if facts.exponential else LARGE
+    info, large = ml_dtypes.finfo(dtype), BEYOND.get(dtype, _BEYOND) if facts.exponential else _large(dtype)
     smallest, tiny = float(info.smallest_subnormal), float(info.tiny)
     found = [0.0, -0.0, tiny, -tiny]
     if not facts.divided:  # what was divided by a denormal passes the range, where only the oracle goes on counting
@@ -170,7 +177,7 @@ CANCELLING = Hostile(
     "cancellation",
     "partial sums kept in a narrower dtype",
     lambda facts: facts.absolute,
-    lambda dtype, facts: np.array([LARGE, -LARGE] if is_float(dtype) else ()),
+    lambda dtype, facts: np.array([_large(dtype), -_large(dtype)] if is_float(dtype) else ()),
     absolute=True,
 )
 ENDS = Hostile(

@@ -367,6 +367,8 @@ def differences(
         return ~((actual == nearest) | (np.isnan(actual) & np.isnan(nearest)))
     with np.errstate(invalid="ignore", over="ignore"):
         largest = float(ml_dtypes.finfo(dtype).max) if unit_roundoff(dtype) else math.inf
-        actual = np.where(np.isinf(actual) & (np.abs(want) > largest), np.copysign(np.abs(want), actual), actual)
+        finite = is_float(dtype) and not DTYPES[dtype].infinite
+        beyond = np.isnan(actual) if finite else np.isinf(actual)
+        actual = np.where(beyond & (np.abs(want) > largest), want if finite else np.copysign(want, actual), actual)
         near = np.abs(actual - want) <= allowed_error(want, variance, dtype, steps, scale)
     return ~(near | (actual == want) | (np.isnan(actual) & np.isnan(want)))

@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rollergen.expr.index import Index
-from rollergen.lower import maths
+from rollergen.lower import maths, narrow_floats
 from rollergen.lower.expressions import (
     BITS,
     STORAGE_BYTES,
     Aligned,
     Broadcast,
-    Convert,
     Expr,
     Inside,
     Name,
@@ -26,6 +25,7 @@ from rollergen.lower.expressions import (
     Read,
     Shuffle,
     is_narrow,
+    moved_dtype,
     register_dtype,
 )
 from rollergen.lower.ir import GLOBAL, PRIVATE, Write
@@ -292,11 +292,11 @@ def _read(out: Writer, access: Access, offset: Index, lanes: int) -> Expr:
     """Elements from `offset` on, whatever that of the access is."""
     pointer, short = out.place(access.pointer, offset)
     aligned = access.aligned(offset, lanes)
-    if pointer.dtype != "bfloat16":
+    if not is_narrow(pointer.dtype) or pointer.dtype == "float16":
         return Read(pointer, short, register_dtype(pointer.dtype), lanes, aligned)
-    half = Convert(Read(replace(pointer, dtype="uint16"), short, "uint16", lanes, aligned), "uint32")
-    word = Operation("shl", (half, Number(16, "uint32", lanes)), "uint32", lanes)
-    return Convert(word, "float32", bits=True)
+    word = moved_dtype(pointer.dtype)
+    bits = Read(replace(pointer, dtype=word), short, word, lanes, aligned)
+    return narrow_floats.value(out.functions, pointer.dtype, bits)
 
 
 def _read_spaced(out: Writer, access: Access, offset: Index, lanes: int, stride: int) -> Expr:
@@ -357,8 +357,9 @@ def _scatter(out: Writer, access: Access, value: Expr, lane: Lane) -> None:
 
 def _write(out: Writer, access: Access, offset: Index, value: Expr, adds: bool = False) -> None:
     pointer, short = out.place(access.pointer, offset)
-    if pointer.dtype == "bfloat16":
-        pointer, value = replace(pointer, dtype="uint16"), maths.call(out, "bfloat16_bits", value)
+    if is_narrow(pointer.dtype) and pointer.dtype != "float16":
+        value = maths.call(out, f"{pointer.dtype}_bits", value)
+        pointer = replace(pointer, dtype=moved_dtype(pointer.dtype))
     aligned = access.aligned(offset, value.lanes)
     out.write(Write(pointer, short, value, aligned=aligned, asynchronous=access.asynchronous, adds=adds))
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rollergen.expr.dtypes import is_float
-from rollergen.expr.index import Index
-from rollergen.hal.dtypes import DTYPES
-from rollergen.lower.expressions import BITS, Call, Convert, Expr, Name, Number, Operation, Pointer, Read, Shuffle
-from rollergen.lower.ir import PRIVATE, Allocate, Function, Let, Statement, Write
+from rollergen.lower import narrow_floats
+from rollergen.lower.expressions import BITS, Call, Convert, Expr, Number, Operation, Shuffle
+from rollergen.lower.function_bodies import Body, use
+from rollergen.lower.ir import Function
 from rollergen.lower.writer import Writer
 
 _LN2_HIGH, _LN2_LOW, _LOG2E = 0.693359375, -2.12194440e-4, 1.44269504088896341
@@ -58,7 +57,7 @@ def call(out: Writer, name: str, *operands: Expr) -> Expr:
     make = _OURS.get(name) if x.dtype == "float32" else _WIDE.get(name)
     if make is None:
         return Call(name, operands, x.dtype, x.lanes)
-    return _use(out.functions, make, name, *operands)
+    return use(out.functions, make, name, *operands)
 
 
 def exp_below(out: Writer, x: Expr) -> Expr:
@@ -71,7 +70,7 @@ def exp_below(out: Writer, x: Expr) -> Expr:
     if x.dtype != "float32":
         return call(out, "exp", x)
     if name is None:
-        return _use(out.functions, _exp_below, "exp_below", x)
+        return use(out.functions, _exp_below, "exp_below", x)
     return Call(name, (Operation("mul", (x, Number(_LOG2E, x.dtype, x.lanes)), x.dtype, x.lanes),), x.dtype, x.lanes)
 
 
@@ -80,79 +79,10 @@ def _double_pow(functions: dict[str, Function], x: Expr, y: Expr) -> Expr:
     numbers wrongly (1e-310 to the power of 1 is infinity); those for fewer lanes are right."""
     if x.lanes <= _POW_LANES:
         return Call("pow", (x, y), x.dtype, x.lanes)
-    return _use(functions, _pow_in_halves, "pow", x, y)
+    return use(functions, _pow_in_halves, "pow", x, y)
 
 
-def _use(functions: dict[str, Function], make: Callable[..., Expr], name: str, *operands: Expr) -> Expr:
-    x = operands[0]
-    full = f"{name}_{'f' if is_float(x.dtype) else 'i' if DTYPES[x.dtype].signed else 'u'}{BITS[x.dtype]}x{x.lanes}"
-    if full not in functions:
-        body = _Body(functions, x.dtype, x.lanes)
-        parameters = (body.x, body.y)[: len(operands)]
-        result = make(body, *parameters)
-        functions[full] = Function(full, parameters, tuple(body.statements), result)
-    result = functions[full].result
-    return Call(full, operands, result.dtype, result.lanes)
-
-
-class _Body:
-    """The body of a function under construction: every step a named value."""
-
-    def __init__(self, functions: dict[str, Function], dtype: str, lanes: int) -> None:
-        self.functions, self.dtype, self.lanes = functions, dtype, lanes
-        self.x, self.y = Name("x", dtype, lanes), Name("y", dtype, lanes)
-        self.statements: list[Statement] = []
-
-    def let(self, name: str, value: Expr) -> Name:
-        self.statements.append(Let(name, value))
-        return Name(name, value.dtype, value.lanes)
-
-    def number(self, value: float | int, dtype: str = "") -> Number:
-        return Number(value, dtype or self.dtype, self.lanes)
-
-    def op(self, op: str, a: Expr, b: Expr | float) -> Operation:
-        right = b if not isinstance(b, (int, float)) else self.number(b, a.dtype)
-        return Operation(op, (a, right), a.dtype, self.lanes)
-
-    def add(self, a: Expr, b: Expr | float) -> Operation:
-        return self.op("add", a, b)
-
-    def sub(self, a: Expr, b: Expr | float) -> Operation:
-        return self.op("sub", a, b)
-
-    def mul(self, a: Expr, b: Expr | float) -> Operation:
-        return self.op("mul", a, b)
-
-    def polynomial(self, x: Expr, coefficients: tuple[float, ...], wish: str = "p") -> Expr:
-        """Horner's rule; ``coefficients`` by rising power."""
-        value: Expr = self.number(coefficients[-1], x.dtype)
-        for step, coefficient in enumerate(reversed(coefficients[:-1])):
-            value = self.let(f"{wish}{step}", self.add(self.mul(value, x), coefficient))
-        return value
-
-    def where(self, order: str, a: Expr, b: Expr | float, yes: Expr | float, no: Expr | float) -> Operation:
-        """The expression ``a order b ? yes : no``."""
-        limit = b if not isinstance(b, (int, float)) else self.number(b, a.dtype)
-        test = Operation(order, (a, limit), f"mask{BITS[a.dtype]}" if self.lanes > 1 else "bool", self.lanes)
-        dtype = next((s.dtype for s in (yes, no) if not isinstance(s, (int, float))), self.dtype)
-        sides = tuple(s if not isinstance(s, (int, float)) else self.number(s, dtype) for s in (yes, no))
-        return Operation("select", (test, *sides), sides[0].dtype, self.lanes)
-
-    def test(self, order: str, a: Expr, b: Expr, bits: int) -> Expr:
-        """The comparison ``a order b``; for vectors a mask for lanes of so many bits."""
-        if self.lanes == 1:
-            return Operation(order, (a, b), "bool")
-        mask = Operation(order, (a, b), f"mask{BITS[a.dtype]}", self.lanes)
-        return mask if BITS[a.dtype] == bits else Convert(mask, f"mask{bits}")
-
-    def choose(self, condition: Expr, yes: Expr, no: Expr) -> Operation:
-        return Operation("select", (condition, yes, no), yes.dtype, self.lanes)
-
-    def own(self, make: Callable, name: str, x: Expr) -> Expr:  # type: ignore[type-arg]
-        return _use(self.functions, make, name, x)
-
-
-def _exp(b: _Body, x: Expr) -> Expr:
+def _exp(b: Body, x: Expr) -> Expr:
     """exp(x) = 2^n exp(r), x = n ln 2 + r; the power in two halves, so that results below the
     smallest normal number and above 2^127 come out right.
 
@@ -172,7 +102,7 @@ def _exp(b: _Body, x: Expr) -> Expr:
     return b.mul(b.mul(p, _with_exponent(b, half)), _with_exponent(b, b.sub(n, half)))
 
 
-def _log(b: _Body, x: Expr) -> Expr:
+def _log(b: Body, x: Expr) -> Expr:
     """log(x) = n ln 2 + log(1 + f), x = 2^n (1 + f) with 1 + f between sqrt(1/2) and sqrt(2); errs by one unit
     in the last place.  Numbers below the smallest normal one are scaled up first."""
     tiny = Operation("lt", (x, b.number(_SMALLEST_NORMAL)), "mask32" if b.lanes > 1 else "bool", b.lanes)
@@ -191,17 +121,17 @@ def _log(b: _Body, x: Expr) -> Expr:
     return b.where("gt", x, 0.0, result, edge)
 
 
-def _with_exponent(b: _Body, field: Expr) -> Expr:
+def _with_exponent(b: Body, field: Expr) -> Expr:
     """The power of two with this exponent field."""
     word = Operation("shl", (field, b.number(23, "int32")), "int32", b.lanes)
     return Convert(word, "float32", bits=True)
 
 
-def _magnitude(b: _Body, x: Expr, name: str = "t") -> Expr:
+def _magnitude(b: Body, x: Expr, name: str = "t") -> Expr:
     return b.let(name, b.where("lt", x, 0.0, Operation("neg", (x,), x.dtype, b.lanes), x))
 
 
-def _with_sign_of(b: _Body, x: Expr, value: Expr) -> Convert:
+def _with_sign_of(b: Body, x: Expr, value: Expr) -> Convert:
     """``value``, which is not negative or has x's sign, with x's sign: that of zeros as well."""
     word, sign = _SIGNS[BITS[x.dtype]]
     bits = lambda number: Convert(number, word, bits=True)
@@ -209,7 +139,7 @@ def _with_sign_of(b: _Body, x: Expr, value: Expr) -> Convert:
     return Convert(Operation("bitor", (bits(value), kept), word, b.lanes), x.dtype, bits=True)
 
 
-def _power_of_two(b: _Body, u: Expr) -> tuple[Expr, Expr]:
+def _power_of_two(b: Body, u: Expr) -> tuple[Expr, Expr]:
     """(n as a power of two, f) with u = n + f, |f| <= 1/2, for -127 <= u <= 127; -127 gives the power 0.
 
     Adding 1.5 * 2^23 + 127 rounds u to an integer, which lies in the sum's low bits as an exponent field.
@@ -219,19 +149,19 @@ def _power_of_two(b: _Body, u: Expr) -> tuple[Expr, Expr]:
     return b.let("w", _with_exponent(b, Convert(t, "int32", bits=True))), f
 
 
-def _expm1_2(b: _Body, f: Expr) -> Expr:
+def _expm1_2(b: Body, f: Expr) -> Expr:
     """2^f - 1 on |f| <= 1/2, exact to two units in the last place however small f is."""
     return b.let("p", b.mul(f, b.polynomial(f, _EXPM1_2)))
 
 
-def _exp_below(b: _Body, x: Expr) -> Expr:
+def _exp_below(b: Body, x: Expr) -> Expr:
     """exp(x) of x <= 0: in powers of two, without the halving of what is above 2^127 or below 2^-126 (it is 0)."""
     c = b.let("c", b.where("lt", x, -88.0, -88.0, x))
     power, f = _power_of_two(b, b.let("u", b.mul(c, _LOG2E)))
     return b.mul(b.polynomial(f, (1.0, *_EXPM1_2)), power)
 
 
-def _tanh(b: _Body, x: Expr) -> Expr:
+def _tanh(b: Body, x: Expr) -> Expr:
     """e / (e + 2), e = exp(2 x) - 1, which is 2^n (2^f - 1) + (2^n - 1): nothing cancels near 0.  Beyond 9.1 the
     result is one to half a unit in the last place."""
     c = b.let("c", b.where("lt", x, -9.1, -9.1, x))
@@ -241,7 +171,7 @@ def _tanh(b: _Body, x: Expr) -> Expr:
     return _with_sign_of(b, x, Operation("div", (e, b.add(e, 2.0)), x.dtype, b.lanes))
 
 
-def _erf(b: _Body, x: Expr) -> Expr:
+def _erf(b: Body, x: Expr) -> Expr:
     """N / (N + Q), N = |x| P(|x|), with the sign of x: nothing cancels near 0, and where the result nears 1, errors of
     N vanish in it and Q is small.  Beyond 3.93 the result is one to half a unit in the last place, and never more.
 
@@ -256,12 +186,12 @@ def _erf(b: _Body, x: Expr) -> Expr:
     return _with_sign_of(b, x, e)
 
 
-def _rsqrt(b: _Body, x: Expr) -> Expr:
+def _rsqrt(b: Body, x: Expr) -> Expr:
     root = Call("sqrt", (x,), x.dtype, b.lanes)
     return Operation("div", (b.number(1.0), root), x.dtype, b.lanes)
 
 
-def _pow(b: _Body, x: Expr, y: Expr) -> Expr:
+def _pow(b: Body, x: Expr, y: Expr) -> Expr:
     """exp(y log |x|) in float64, whose log and exp need no more than 10 digits here; then IEEE 754's sign and
     exceptions: 1 for y = 0 and for x = 1, NaN for negative finite x unless y is whole, the sign of x for odd y."""
     t = b.let("wide", Convert(_magnitude(b, x), "float64"))
@@ -278,7 +208,7 @@ def _pow(b: _Body, x: Expr, y: Expr) -> Expr:
     return b.where("eq", y, 0.0, 1.0, signed)
 
 
-def _pow_in_halves(b: _Body, x: Expr, y: Expr) -> Expr:
+def _pow_in_halves(b: Body, x: Expr, y: Expr) -> Expr:
     """Powers of the first and of the second half of the lanes, put together."""
     half, parts = b.lanes // 2, []
     for first in (0, half):
@@ -288,7 +218,7 @@ def _pow_in_halves(b: _Body, x: Expr, y: Expr) -> Expr:
     return Shuffle(parts[0], parts[1], tuple(range(b.lanes)))
 
 
-def _wide_log(b: _Body, t: Expr) -> Expr:
+def _wide_log(b: Body, t: Expr) -> Expr:
     """log of a float64 that came from a non-negative float32: twice the area tangent of f / (2 + f)."""
     word = b.let("w", Convert(t, "int64", bits=True))
     fifty_two = b.number(52, "int64")
@@ -303,7 +233,7 @@ def _wide_log(b: _Body, t: Expr) -> Expr:
     return b.where("eq", t, 0.0, float("-inf"), log)
 
 
-def _wide_exp(b: _Body, x: Expr) -> Expr:
+def _wide_exp(b: Body, x: Expr) -> Expr:
     """exp of a float64, for a float32: beyond the range of that, an infinity or 0 of it."""
     c = b.let("c", b.where("lt", x, -110.0, -110.0, x))
     c = b.let("d", b.where("gt", c, 90.0, 90.0, c))
@@ -313,7 +243,7 @@ def _wide_exp(b: _Body, x: Expr) -> Expr:
     return b.mul(b.polynomial(rest, _TAYLOR, "e"), scale)
 
 
-def _round(b: _Body, x: Expr) -> Expr:
+def _round(b: Body, x: Expr) -> Expr:
     """To the nearest integer, ties to even: adding 2^p, p fraction bits, leaves no room for a fraction."""
     whole = 2.0 ** {32: 23, 64: 52}[BITS[x.dtype]]
     t = _magnitude(b, x)
@@ -321,27 +251,12 @@ def _round(b: _Body, x: Expr) -> Expr:
     return b.where("lt", t, whole, b.let("r", _with_sign_of(b, x, near)), x)
 
 
-def _floor(b: _Body, x: Expr) -> Expr:
+def _floor(b: Body, x: Expr) -> Expr:
     near = b.let("n", b.own(_round, "round", x))
     return b.where("gt", near, x, b.let("l", b.sub(near, 1.0)), near)
 
 
-def _bfloat16_bits(b: _Body, x: Expr) -> Expr:
-    """The bits of `x` rounded to nearest even in the upper half of a word; NaN stays one."""
-    word = b.let("u", Convert(x, "uint32", bits=True))
-    number = lambda value: b.number(value, "uint32")
-    odd = Operation("bitand", (Operation("shr", (word, number(16)), "uint32", b.lanes), number(1)), "uint32", b.lanes)
-    rounded = b.let("v", b.add(b.add(word, 0x7FFF), odd))
-    quiet = Operation("bitor", (word, number(0x400000)), "uint32", b.lanes)
-    chosen = b.let("w", b.where("eq", x, x, rounded, quiet))
-    return Operation("bitand", (chosen, number(0xFFFF0000)), "uint32", b.lanes)
-
-
-def _round_bfloat16(b: _Body, x: Expr) -> Expr:
-    return Convert(_bfloat16_bits(b, x), "float32", bits=True)
-
-
-def _to_odd(b: _Body, x: Expr) -> Expr:
+def _to_odd(b: Body, x: Expr) -> Expr:
     """A float64 or integer as a float32: as the neighbour with an odd last bit where it is none, so that a narrower
     format rounds it as it would `x` itself (see `expr.dtypes.rounded`)."""
     exact = x if x.dtype == "float64" else b.let("whole", Convert(_within_float64(b, x), "float64"))
@@ -354,7 +269,7 @@ def _to_odd(b: _Body, x: Expr) -> Expr:
     return Convert(b.choose(b.test("ne", back, exact, 32), odd, cut), "float32", bits=True)
 
 
-def _within_float64(b: _Body, x: Expr) -> Expr:
+def _within_float64(b: Body, x: Expr) -> Expr:
     """Integers that float64 holds: of 64 bits beyond 2**53 the middle of the 2048 neighbours among which it lies,
     unless it is their first."""
     if BITS[x.dtype] < 64:
@@ -368,19 +283,6 @@ def _within_float64(b: _Body, x: Expr) -> Expr:
     return b.choose(b.test("lt", _magnitude(b, size, "of_whole"), b.number(2.0**53, "float64"), 64), x, kept)
 
 
-def _upper_half(b: _Body, x: Expr) -> Expr:
-    word = b.let("b", _bfloat16_bits(b, x))
-    return Convert(Operation("shr", (word, b.number(16, "uint32")), "uint32", b.lanes), "uint16")
-
-
-def _round_float16(b: _Body, x: Expr) -> Expr:
-    """Through memory: the language rounds when it stores."""
-    array = Pointer("half_of_x", "float16", PRIVATE, writable=True)
-    b.statements.append(Allocate(array.name, PRIVATE, "float16", (b.lanes,), 1, 2 * b.lanes))
-    b.statements.append(Write(array, Index(), x))
-    return Read(array, Index(), "float32", b.lanes)
-
-
 _OURS: dict[str, Callable[..., Expr]] = {
     "exp": _exp,
     "log": _log,
@@ -390,8 +292,6 @@ _OURS: dict[str, Callable[..., Expr]] = {
     "pow": _pow,
     "round": _round,
     "floor": _floor,
-    "round_float16": _round_float16,
-    "round_bfloat16": _round_bfloat16,
-    "bfloat16_bits": _upper_half,
+    **narrow_floats.FUNCTIONS,
 }
 _WIDE: dict[str, Callable[..., Expr]] = {"rsqrt": _rsqrt, "round": _round, "floor": _floor, "to_odd": _to_odd}

@@ -17,7 +17,7 @@ _FLOATS = {"float32": "__uint_as_float(bits)", "float64": "__longlong_as_double(
 
 _NARROW = """int exponent = bits >> %(fraction)d & %(most)d, fraction = bits & %(one)d - 1;
     double size = ldexp((double)(exponent ? fraction + %(one)d : fraction), (exponent ? exponent : 1) - %(bias)d);
-    if (exponent == %(most)d) size = __longlong_as_double(fraction ? 0x7ff8000000000000ll : 0x7ff0000000000000ll);
+    if (%(beyond)s) size = __longlong_as_double(fraction ? 0x7ff8000000000000ll : 0x7ff0000000000000ll);
     return bits >> %(sign)d ? -size : size;"""
 """Of a float that exists in memory only."""
 
@@ -26,10 +26,11 @@ def _value(row: Dtype) -> str:
     """Statements that return the value of an element as a double, from its bits."""
     if not row.narrow:
         return f"return {_FLOATS.get(row.name, f'({SCALARS[row.name] if row.signed else UNSIGNED[row.bits]})bits')};"
-    fraction, half = row.significant - 1, 1 << row.exponent - 1
+    most, one = (1 << row.exponent) - 1, 1 << row.fraction
+    beyond = f"exponent == {most}" if row.infinite else f"exponent == {most} && fraction == {one - 1}"
     return _NARROW % {
-        "fraction": fraction, "one": 1 << fraction, "most": 2 * half - 1, "bias": half - 1 + fraction,
-        "sign": row.bits - 1,
+        "fraction": row.fraction, "one": one, "most": most, "bias": row.bias + row.fraction, "sign": row.bits - 1,
+        "beyond": beyond,
     }  # fmt: skip
 
 WHOLES = ("elements", "chunk", "unwritten", "skipped", "judged", "exact", "everywhere", "left", "right")

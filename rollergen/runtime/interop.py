@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 
 from rollergen.errors import ArgumentError
+from rollergen.expr.dtypes import is_builtin, numpy_dtype
+from rollergen.hal.dtypes import DTYPES
 
 _HOST_DEVICES = (1, 3, 11)
 """DLDeviceType of memory that the host addresses: CPU, and host memory pinned for CUDA and for ROCm (dlpack.h)."""
 
 _DEVICE_NAMES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda managed", 14: "oneapi"}
+
+
+_WORDS = {1: "uint8", 2: "int16"}
+"""What the elements of dtypes that NumPy lacks are handed over as, by their bytes."""
 
 
 def is_torch(thing: Any) -> bool:
@@ -57,11 +63,11 @@ def _of_torch(tensor: Any, name: str, where: object) -> np.ndarray:
     if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
         advice = "expected a dense tensor, see to_dense and resolve_neg"
         raise ArgumentError(f"{name} is sparse or a lazy view; {advice}: {where}")
-    if tensor.dtype is torch.bfloat16:
-        import ml_dtypes
-
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    row = DTYPES.get(str(tensor.dtype).removeprefix("torch."))
     try:
+        if row is not None and row.narrow:
+            dtype = numpy_dtype(row.name)
+            return tensor_reader(dtype)(tensor).view(dtype)
         return tensor.numpy()
     except (TypeError, RuntimeError) as error:
         raise ArgumentError(f"{name} cannot be read as an array: {error}: {where}") from None
@@ -95,11 +101,12 @@ def alike(results: tuple[np.ndarray, ...], inputs: Sequence[Any]) -> tuple[Any, 
 
 
 def tensor_reader(dtype: np.dtype) -> Callable[[Any], np.ndarray]:
-    """What gives the memory of torch's tensors of this dtype as an array (of bfloat16: the bits, as int16).  It raises
-    RuntimeError or TypeError for tensors that are no plain memory of the host."""
+    """What gives the memory of torch's tensors of this dtype as an array (of what NumPy lacks: the bits, as integers).
+    It raises RuntimeError or TypeError for tensors that are no plain memory of the host."""
     torch = sys.modules["torch"]
-    if dtype.kind == "V":
-        return lambda tensor: tensor.view(torch.int16).numpy()
+    if not is_builtin(dtype):
+        word = getattr(torch, _WORDS[dtype.itemsize])
+        return lambda tensor: tensor.view(word).numpy()
     reader: Callable[[Any], np.ndarray] = torch.Tensor.numpy
     return reader
 
@@ -107,6 +114,6 @@ def tensor_reader(dtype: np.dtype) -> Callable[[Any], np.ndarray]:
 def to_torch(array: np.ndarray) -> Any:
     """A tensor over the array's memory."""
     torch = sys.modules["torch"]
-    if array.dtype.kind == "V":  # bfloat16; to ask for the name takes 10 us
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    if not is_builtin(array.dtype):
+        return torch.from_numpy(array.view(_WORDS[array.itemsize])).view(getattr(torch, array.dtype.name))
     return torch.from_numpy(array)

@@ -67,7 +67,7 @@ def run_opencl(program: RProgram, arrays: Mapping[str, np.ndarray], spec) -> dic
             untouched = np.isnan(zone) if array.dtype.kind == "f" else _poisoned(zone) == POISON
             assert untouched.all(), f"{name}: written outside its bounds"
         if name in arrays:
-            assert np.array_equal(views[name], arrays[name]), f"{name}: an input was changed"
+            assert views[name].tobytes() == arrays[name].tobytes(), f"{name}: an input was changed"
     return {b.name: views[b.name] for b in program.outputs}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.fuzzing.recipes import Line, Writer
 
-FLOATS = ("float32", "float32", "float32", "float16", "bfloat16", "float64")
+FLOATS = ("float32", "float32", "float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int32", "int8", "int64", "uint8", "int16", "uint16", "uint32", "uint64")
 
 Step = Callable[["Writer", "Line"], str]

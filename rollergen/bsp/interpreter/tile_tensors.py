@@ -21,7 +21,7 @@ from rollergen.bsp.program import (
     tensor_intervals,
 )
 from rollergen.errors import ProgramError
-from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
+from rollergen.expr.dtypes import ITEMSIZE, is_float, numpy_dtype
 from rollergen.expr.values import Buffer, Load
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import Stage
@@ -44,7 +44,7 @@ class TileTensor:
         self.address = tile * np.int64(self.width) + slot
         places = len(bytes_of_tile) * self.width
         self.values = np.zeros(places, numpy_dtype(buffer.dtype))
-        if self.values.dtype.kind == "f" or buffer.dtype == "bfloat16":
+        if is_float(buffer.dtype):
             self.values[...] = np.nan
         self.written = np.zeros(places, dtype=bool)
         self.written[self.address] = True

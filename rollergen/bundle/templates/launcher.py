@@ -8,7 +8,7 @@
     kernel = Kernel()                       # compiles; kernel(a, b) takes and returns NumPy arrays
     c = kernel(a, b)                        # in the order of kernel.manifest["signature"]
 
-bfloat16 arrays go in and come out as their bits (uint16), because NumPy has no such dtype.
+bfloat16 and float8 arrays go in and come out as their bits (uint16, uint8), because NumPy has no such dtypes.
 Exit codes of the self-test: 0 passed, 1 wrong results, 2 cannot run here.
 """
 
@@ -24,7 +24,9 @@ import pyopencl as cl
 HERE = os.path.dirname(os.path.abspath(__file__))
 POCL = "Portable Computing Language"
 LANGUAGE = "opencl"
-SIGNIFICANT_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+SIGNIFICANT_BITS = {"float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3, "float32": 24, "float64": 53}
+EXPONENT_BITS = {"bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 5}
+"""Of the floats that NumPy lacks."""
 PIECE = 1 << 20
 
 
@@ -93,7 +95,8 @@ class Kernel:
         if len(arrays) != len(inputs):
             raise TypeError(f"{len(arrays)} arrays given, expected {len(inputs)}: {self.manifest['signature']}")
         for b, array in zip(inputs, arrays, strict=True):
-            bits = array.view(np.uint16) if str(array.dtype) == "bfloat16" else array
+            lacking = str(array.dtype) in EXPONENT_BITS
+            bits = array.view(storage_dtype(str(array.dtype))) if lacking else array
             if bits.dtype != storage_dtype(b["dtype"]) or list(bits.shape) != b["shape"]:
                 found = f"{array.dtype}{list(array.shape)}"
                 raise TypeError(f"{b['name']} is {found}; expected {b['dtype']}{b['shape']}")
@@ -125,7 +128,9 @@ class Kernel:
 
 def storage_dtype(dtype):
     """The NumPy dtype of a buffer: its own, or the bits of one that NumPy lacks."""
-    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
+    if dtype not in EXPONENT_BITS:
+        return np.dtype(dtype)
+    return np.dtype("uint16" if SIGNIFICANT_BITS[dtype] + EXPONENT_BITS[dtype] > 8 else "uint8")
 
 
 def find_device(wanted, any_device=False, text=None):
@@ -205,15 +210,33 @@ def values(words, dtype, magnitude):
 
 
 def stored(numbers, dtype):
-    """The numbers, or the bits of a bfloat16 for each: the upper half of its float32."""
-    return numbers.astype(np.float32).view(np.uint32) >> np.uint32(16) if dtype == "bfloat16" else numbers
+    """The numbers, or their bits in a float that NumPy lacks, which holds them: 0 or normal numbers of few bits."""
+    if dtype not in EXPONENT_BITS:
+        return numbers
+    fraction, exponent = SIGNIFICANT_BITS[dtype] - 1, EXPONENT_BITS[dtype]
+    words = numbers.astype(np.float32).view(np.uint32).astype(np.int64)
+    sign, size = words >> 31, (words & 0x7FFFFFFF) >> 23 - fraction
+    size = np.where(size == 0, 0, size - (127 - (2 ** (exponent - 1) - 1) << fraction))
+    return sign << fraction + exponent | size
 
 
 def as_numbers(array, dtype):
     """An output's elements as float64; true and false as the bytes they are."""
-    if dtype == "bfloat16":
-        return (array.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    if dtype in EXPONENT_BITS:
+        fraction, exponent = SIGNIFICANT_BITS[dtype] - 1, EXPONENT_BITS[dtype]
+        return narrow_values(array.astype(np.int64), fraction, exponent, finite=dtype.endswith("fn"))
     return (array.view(np.uint8) if dtype == "bool" else array).astype(np.float64)
+
+
+def narrow_values(bits, fraction, exponent, finite):
+    """The numbers that bits of floats stand for.  A format without infinities has one NaN, all bits set."""
+    most, bias = 2**exponent - 1, 2 ** (exponent - 1) - 1
+    power, part = bits >> fraction & most, bits & 2**fraction - 1
+    whole = (part + np.where(power > 0, 2**fraction, 0)).astype(np.float64)
+    size = np.ldexp(whole, np.maximum(power, 1) - bias - fraction)
+    beyond = (power == most) & (part == 2**fraction - 1 if finite else True)
+    size = np.where(beyond, np.where((part > 0) | finite, np.nan, np.inf), size)
+    return np.where(bits >> fraction + exponent, -size, size)
 
 
 def problem_of(array, description, reference):

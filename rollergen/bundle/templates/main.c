@@ -16,7 +16,10 @@
 #include "pocl_cpu_name.h"
 
 enum role { INPUT, TEMPORARY, OUTPUT };
-enum dtype { FLOAT16, BFLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, BOOL };
+enum dtype {
+    FLOAT16, BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT32, FLOAT64,
+    INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, BOOL
+};
 
 struct buffer {
     const char *name;
@@ -57,8 +60,8 @@ struct test {
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static const size_t ITEM_BYTES[] = {2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1};
-static const int SIGNIFICANT_BITS[] = {11, 8, 24, 53};
+static const size_t ITEM_BYTES[] = {2, 2, 1, 1, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1};
+static const int SIGNIFICANT_BITS[] = {11, 8, 4, 3, 24, 53};
 
 struct session {
     cl_device_id device;
@@ -256,22 +259,24 @@ static double value_of(uint64_t word, enum dtype dtype, uint64_t magnitude) {
     return (double)(word >> (64 - bits)) / (double)(UINT64_C(1) << (bits - 1)) - 1;
 }
 
-/* The bits of a float16: exact for the test values, which are 0 or normal numbers of few bits. */
-static uint16_t half_bits(float value) {
+/* The bits of a float with so many bits of exponent and fraction: exact for the test values, which are 0 or normal
+   numbers of few bits. */
+static uint16_t narrow_bits(float value, int exponent, int fraction) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
-    if (!(bits & 0x7FFFFFFF)) return (uint16_t)(bits >> 16);
-    uint32_t exponent = ((bits >> 23) & 0xFF) - 127 + 15;
-    return (uint16_t)((bits >> 16 & 0x8000) | exponent << 10 | (bits >> 13 & 0x3FF));
+    uint32_t sign = bits >> 31 << (exponent + fraction), size = (bits & 0x7FFFFFFF) >> (23 - fraction);
+    uint32_t rebased = (127u - ((1u << (exponent - 1)) - 1)) << fraction;
+    return (uint16_t)(sign | (size ? size - rebased : 0));
 }
 
-static double half_value(uint16_t bits) {
-    int exponent = bits >> 10 & 31, mantissa = bits & 0x3FF;
-    double size = exponent ? 1 + mantissa / 1024.0 : mantissa / 512.0;
-    if (exponent == 31) size = mantissa ? NAN : INFINITY;
-    for (int e = exponent; e < 15; e++) size /= 2;
-    for (int e = exponent; e > 15; e--) size *= 2;
-    return bits & 0x8000 ? -size : size;
+/* finite: without infinities, whose one NaN has all bits set. */
+static double narrow_value(uint16_t bits, int exponent, int fraction, int finite) {
+    int most = (1 << exponent) - 1, bias = most / 2, full = (1 << fraction) - 1;
+    int power = bits >> fraction & most, part = bits & full;
+    double size = ldexp(power ? part + full + 1 : part, (power ? power : 1) - bias - fraction);
+    if (power == most && !finite) size = part ? NAN : INFINITY;
+    if (power == most && finite && part == full) size = NAN;
+    return bits >> (exponent + fraction) ? -size : size;
 }
 
 static void store(void *array, size_t at, enum dtype dtype, double value) {
@@ -279,7 +284,9 @@ static void store(void *array, size_t at, enum dtype dtype, double value) {
     uint32_t bits;
     memcpy(&bits, &single, sizeof bits);
     switch (dtype) {
-        case FLOAT16: ((uint16_t *)array)[at] = half_bits(single); break;
+        case FLOAT16: ((uint16_t *)array)[at] = narrow_bits(single, 5, 10); break;
+        case FLOAT8_E4M3FN: ((uint8_t *)array)[at] = (uint8_t)narrow_bits(single, 4, 3); break;
+        case FLOAT8_E5M2: ((uint8_t *)array)[at] = (uint8_t)narrow_bits(single, 5, 2); break;
         case BFLOAT16: ((uint16_t *)array)[at] = (uint16_t)(bits >> 16); break;
         case FLOAT32: ((float *)array)[at] = single; break;
         case FLOAT64: ((double *)array)[at] = value; break;
@@ -299,7 +306,9 @@ static double number(const void *array, size_t at, enum dtype dtype) {
     uint32_t bits;
     float single;
     switch (dtype) {
-        case FLOAT16: return half_value(((const uint16_t *)array)[at]);
+        case FLOAT16: return narrow_value(((const uint16_t *)array)[at], 5, 10, 0);
+        case FLOAT8_E4M3FN: return narrow_value(((const uint8_t *)array)[at], 4, 3, 1);
+        case FLOAT8_E5M2: return narrow_value(((const uint8_t *)array)[at], 5, 2, 0);
         case BFLOAT16:
             bits = (uint32_t)((const uint16_t *)array)[at] << 16;
             memcpy(&single, &bits, sizeof single);

@@ -21,12 +21,13 @@ import numpy as np
 
 Array = Any
 LONG = np.longdouble
-DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53, "float8_e4m3fn": 4, "float8_e5m2": 3}
 LARGEST = {name: LONG(float(ml_dtypes.finfo(name).max)) for name in DIGITS}
 LEAST = {name: LONG(float(ml_dtypes.finfo(name).smallest_subnormal)) for name in DIGITS}
 NUMPY = {"int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8,
          "uint16": np.uint16, "uint32": np.uint32, "uint64": np.uint64, "float16": np.float16, "float32": np.float32,
-         "float64": np.float64, "bfloat16": ml_dtypes.bfloat16, "bool": np.bool_}  # fmt: skip
+         "float64": np.float64, "bfloat16": ml_dtypes.bfloat16, "bool": np.bool_,
+         "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}  # fmt: skip
 UNITS = {"div": 2.5, "exp": 3, "log": 3, "sqrt": 3, "rsqrt": 2, "tanh": 5, "erf": 16, "pow": 16}
 _erf = np.frompyfunc(lambda x: math.erf(float(x)), 1, 1)
 MONOTONE: dict[str, Callable[[Array], Array]] = {

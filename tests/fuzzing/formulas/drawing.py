@@ -41,7 +41,7 @@ def draw(seed: int) -> tuple[Program, dict[str, Any], dict[str, Bounded]]:
 def _drawn(random: Random) -> Program:
     tensors: list[Tensor] = []
     names = (f"k{number}" for number in count())
-    common = random.choices(DTYPES, [4, 3, 2, 2, 3, 2, 2, 2, 1, 1, 1, 1, 2], k=2)
+    common = random.choices(DTYPES, [4, 3, 2, 2, 1, 1, 3, 2, 2, 2, 1, 1, 1, 1, 2], k=2)
     if random.random() < 0.15:
         rows(random, tensors, names, random.choice([dtype for dtype in DTYPES if dtype != "bool"]))
     for _ in range(random.choices([0 if tensors else 1, 1, 2, 3, 4], [4, 4, 4, 2, 1])[0]):
@@ -83,4 +83,4 @@ def distinct(output: Bounded) -> float:
     values = np.unique(output.value).size
     if output.dtype == "bool":
         return values / min(output.value.size, 2)
-    return min(1.0, values / min(output.value.size, {"int8": 200, "uint8": 200, "bfloat16": 200}.get(output.dtype, output.value.size)))
+    return min(1.0, values / min(output.value.size, {"int8": 200, "uint8": 200, "bfloat16": 200, "float8_e4m3fn": 50, "float8_e5m2": 50}.get(output.dtype, output.value.size)))

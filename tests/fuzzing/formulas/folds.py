@@ -15,7 +15,7 @@ import numpy as np
 from tests.fuzzing.formulas.bounds import DIGITS, LARGEST, LONG, NUMPY, Bounded, unknown_unless, wrapped
 
 Bodies = tuple[Bounded, ...]
-_LOWEST = {"float16": "-3e38", "bfloat16": "-3e38", "float32": "-3e38", "float64": "-1e308"}
+_LOWEST = {"float8_e4m3fn": "-3e38", "float8_e5m2": "-3e38", "float16": "-3e38", "bfloat16": "-3e38", "float32": "-3e38", "float64": "-1e308"}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tests.fuzzing.formulas.programs import DEFAULT, Program, Tensor
 
 Array = Any
 Axes = Mapping[str, Array]
-ACCUMULATOR = {"float16": "float32", "bfloat16": "float32", **DEFAULT}
+ACCUMULATOR = dict.fromkeys(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32") | DEFAULT
 
 
 def evaluated(program: Program, arrays: Mapping[str, Array]) -> dict[str, Bounded]:

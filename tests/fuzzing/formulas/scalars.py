@@ -8,12 +8,12 @@ from random import Random
 
 import numpy as np
 
-from tests.fuzzing.formulas.bounds import DIGITS, NUMPY
+from tests.fuzzing.formulas.bounds import DIGITS, LARGEST, NUMPY
 from tests.fuzzing.formulas.indices import Drawn, draw, fitted, guard, measured, window
 from tests.fuzzing.formulas.nodes import Const, Load, Node, Op, Position, Test
 from tests.fuzzing.formulas.programs import Tensor
 
-FLOATS = ("float32", "float16", "bfloat16", "float64")
+FLOATS = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int32", "int8", "int64", "uint8", "int16", "uint16", "uint32", "uint64")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 CONTENTS = ("whole", "eighths", "eighths", "spread", "spread", "spread", "halves", "ties")
@@ -67,8 +67,7 @@ class Scalars:
         random = self.random
         if dtype in DIGITS:
             numbers = [0.0, 1.0, -1.0, 0.5, 2.0, -1.5, 3.0, 0.25, -0.0]
-            largest = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38,
-                       "float64": 1.7976931348623157e308}[dtype]  # fmt: skip
+            largest = float(LARGEST[dtype])
             return Const(dtype, random.choice([*numbers, *((largest, -largest) if extreme and weak else ())]), weak)
         bits = NUMPY[dtype](0).nbytes * 8
         info = np.iinfo(NUMPY[dtype])
