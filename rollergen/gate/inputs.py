@@ -28,7 +28,8 @@ _LARGE = 1024.0
 
 def _large(dtype: str) -> float:
     """`_LARGE`, or the largest power of two of a dtype that ends before."""
-    return min(_LARGE, 2.0 ** math.floor(math.log2(float(ml_dtypes.finfo(dtype).max))))
+    most = float(ml_dtypes.finfo(dtype).max)
+    return _LARGE if most >= _LARGE else 2.0 ** math.floor(math.log2(most))
 
 
 BEYOND = {"float64": 1000.0}
