@@ -109,6 +109,22 @@ def bounds(dtype: str) -> tuple[float, float]:
     return (-inf, inf) if is_float(dtype) else DTYPES[dtype].limits
 
 
+def finite_bounds(dtype: str) -> tuple[float, float]:
+    """The least and the largest number of `dtype`."""
+    if not is_float(dtype):
+        return DTYPES[dtype].limits
+    row, bits = DTYPES[dtype], DTYPES[dtype].above - 1
+    largest = float(np.array([bits], row.word).view(numpy_dtype(dtype))[0])
+    return -largest, largest
+
+
+def largest_float(dtype: str, most: int) -> float:
+    """The largest number of the floating `dtype` that does not exceed the positive integer `most`."""
+    most = min(most, int(finite_bounds(dtype)[1]))
+    unit = 1 << max(0, most.bit_length() - DTYPES[dtype].significant)
+    return float(most // unit * unit)
+
+
 def spacing(dtype: str) -> float:
     """Of a floating dtype the distance from 1 to the next number."""
     return 2.0 ** (1 - DTYPES[dtype].significant)

@@ -15,8 +15,10 @@ from rollergen.expr.dtypes import (
     check_scalar,
     common_dtype,
     dtype_name,
+    finite_bounds,
     is_float,
     is_integer,
+    largest_float,
     scalar_dtype,
 )
 from rollergen.expr.primitives import PRIMITIVES
@@ -370,14 +372,47 @@ def select(condition: Any, a: Any, b: Any) -> Expr:
     return Expr(Select(cond.value, x.value, y.value, x.dtype), merge_axes(cond.axes, x.axes, y.axes))
 
 
-def cast(x: Any, dtype: Any) -> Expr:
-    """`x` converted to `dtype` (towards zero from floating to integer).  Accepts indices."""
+def cast(x: Any, dtype: Any, overflow: str | None = None) -> Expr:
+    """`x` converted to `dtype` (towards zero from floating to integer).  Accepts indices.
+
+    `overflow` says what numbers beyond the dtype's range become.  None: integers wrap around, floats are infinite (NaN
+    in a dtype without infinities), and of floats made integers it is left open.  "wrap": such floats wrap around too,
+    up to 2**63.  "saturate": the nearest that the dtype holds; NaN is 0 as an integer.
+
+    >>> import rollergen as rg
+    >>> A = rg.tensor("A", (3,))
+    >>> rg.compute((3,), lambda i: rg.cast(A[i], "uint8", "saturate")).evaluate([-7.5, 9.5, 300.0])
+    array([  0,   9, 255])
+    """
     if isinstance(x, str) and isinstance(dtype, Expr):
         raise ExpressionError(f"rg.cast(x, dtype): the arguments look swapped: rg.cast(x, {x!r})")
     name = dtype_name(dtype, "rg.cast's dtype")
     precise = name == "float64" and is_scalar(x) and isinstance(python_scalar(x), float)
     e = literal(python_scalar(x), name, "rg.cast") if precise else as_expr(x, "rg.cast")
+    if overflow is not None:
+        e = _limited(e, name, overflow)
     return e if e.dtype == name else Expr(Cast(e.value, name), e.axes)
+
+
+def _limited(x: Expr, dtype: str, overflow: str) -> Expr:
+    """`x` so that its conversion does with what is beyond the range of `dtype` as `overflow` says."""
+    if overflow not in ("saturate", "wrap"):
+        raise ExpressionError(f'rg.cast: overflow is {shown(overflow)}; expected None, "saturate" or "wrap"')
+    if "bool" in (x.dtype, dtype):
+        return x
+    if overflow == "wrap":
+        return cast(x, "int64") if is_float(x.dtype) and is_integer(dtype) else x
+    low, high = finite_bounds(dtype)
+    least, most = finite_bounds(x.dtype)
+    if is_integer(x.dtype):
+        x = x if least >= low else maximum(x, low)
+        return x if most <= high else minimum(x, high)
+    if is_float(dtype):
+        return x if most <= high else minimum(maximum(x, low), high)
+    number = select(x == x, x, 0.0)
+    held = largest_float(x.dtype, int(high))
+    whole = cast(minimum(maximum(number, float(max(low, least))), held), dtype)
+    return whole if held == high else select(number > held, literal(int(high), dtype, "rg.cast"), whole)
 
 
 def atan2(a: Any, b: Any) -> Expr:

@@ -64,7 +64,13 @@ from rollergen.expr.operators.pooling import (
     max_pool2d,
     max_pool3d,
 )
-from rollergen.expr.operators.quantised import dequantize, quantize, quantized_matmul
+from rollergen.expr.operators.quantised import (
+    dequantize,
+    dynamic_quantize,
+    quantize,
+    quantized_conv2d,
+    quantized_matmul,
+)
 from rollergen.expr.operators.rearrangements import (
     chunk,
     flip,
@@ -141,6 +147,7 @@ __all__ = [
     "depthwise_conv2d",
     "dequantize",
     "div",
+    "dynamic_quantize",
     "einsum",
     "equal",
     "expand",
@@ -185,6 +192,7 @@ __all__ = [
     "prelu",
     "prod",
     "quantize",
+    "quantized_conv2d",
     "quantized_matmul",
     "relu",
     "repeat",

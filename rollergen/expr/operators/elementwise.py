@@ -217,8 +217,10 @@ def clip(input: Tensor, min: Operand | None = None, max: Operand | None = None, 
     return elementwise("clip", lambda v, low, high: smaller(larger(v, low), high), input, min, max, name=name)
 
 
-def cast(input: Tensor, dtype: Any, *, name: str | None = None) -> Tensor:
+def cast(input: Tensor, dtype: Any, *, overflow: str | None = None, name: str | None = None) -> Tensor:
     """`input` converted to `dtype`, any shape; towards zero from floating to integer values.
+
+    `overflow`: what numbers beyond its range become, "saturate" or "wrap", as `rg.cast` has it.
 
     >>> import rollergen as rg
     >>> rg.ops.cast(rg.tensor("x", (2,)), "int32").evaluate([1.75, -1.75])
@@ -226,7 +228,7 @@ def cast(input: Tensor, dtype: Any, *, name: str | None = None) -> Tensor:
     """
     require_tensor(input, "cast")
     wanted = dtype_name(dtype, "rg.ops.cast's dtype")
-    return elementwise("cast", lambda v: rg.cast(v, wanted), input, name=name)
+    return elementwise("cast", lambda v: rg.cast(v, wanted, overflow), input, name=name)
 
 
 def neg(input: Tensor, *, name: str | None = None) -> Tensor:
