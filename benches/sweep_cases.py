@@ -16,6 +16,7 @@ from rollergen.dropped import every_drop_raises
 from rollergen.errors import RollergenError
 from rollergen.expr.dtypes import FLOATS, INTEGERS, ITEMSIZE
 from rollergen.expr.operators.formulas import FORMULAS
+from rollergen.expr.operators.quantised import FACTORS, STORED
 
 SIZES = ((4, 8), (64, 64), (48, 64), (45, 77), (61, 67))
 """Small, square, uneven powers of two and not, odd, prime."""
@@ -158,6 +159,13 @@ def _quantised() -> Iterator[tuple[str, str, Make]]:
     yield "quantize", "", lambda t, r, c: rg.ops.quantize(t("x", (r, c)), 0.25, 3)
     yield "quantize", "by axis", lambda t, r, c: rg.ops.quantize(t("x", (r, c)), *zeros(t, r), axis=0)
     yield "dequantize", "", lambda t, r, c: rg.ops.dequantize(t("x", (r, c)), 0.25, 3)
+    yield "dequantize", "by blocks", lambda t, r, c: rg.ops.dequantize(
+        t("x", (r, c)), t("s", (r, -(-c // 4)), "float32"), 3, axis=1, block_size=4
+    )
+    yield "dynamic_quantize", "", lambda t, r, c: rg.ops.dynamic_quantize(t("x", (r, c)))[0]
+    yield "quantized_conv2d", "", lambda t, r, c: rg.ops.quantized_conv2d(
+        t("x", (1, 3, r, c)), t("w", (4, 3, 3, 3)), 0.5, 0.25, padding=1, x_zero_point=2, scale=0.5, dtype="uint8"
+    )
     yield "quantized_matmul", "", lambda t, r, c: rg.ops.quantized_matmul(t("a", (r, c)), t("b", (c, r)), 0.5, 0.25)
 
 
@@ -210,7 +218,6 @@ for _family in _FAMILIES:
 _FLOATING_FORMULAS = " ".join(name for name, row in FORMULAS.items() if row.takes == "float")
 _WHOLE_FORMULAS = " ".join(name for name, row in FORMULAS.items() if row.takes == "integer")
 _NOT_FLOATS = (*INTEGERS, "bool")
-_NOT_QUANTISED = tuple(dtype for dtype in DTYPES if dtype not in ("int8", "int32"))
 _FLOATING, _CONDITION, _CONDITIONS = "expected a floating dtype", "of a condition; expected numbers", "of conditions"
 _TRUTH, _REDUCED = "expected True or False", "a reduction over bool values; cast them first"
 
@@ -234,8 +241,10 @@ _REFUSALS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (f"one_hot {_WHOLE_FORMULAS}", FLOATS, "integer"),
     ("one_hot", ("bool",), "expected integers"),
     ("bitwise_left_shift bitwise_right_shift remainder fmod", ("bool",), _CONDITION),
-    ("dequantize", _NOT_QUANTISED, "expected int8 or int32"),
-    ("quantized_matmul", (*_NOT_QUANTISED, "int32"), "expected int8"),
+    ("dequantize", tuple(d for d in DTYPES if d not in (*STORED, "int32")), "expected int32 or one of int8"),
+    ("dequantize", ("float8_e4m3fn", "float8_e5m2"), "zero_point is 3; expected an integer from 0 to 0"),
+    ("dynamic_quantize", _NOT_FLOATS, _FLOATING),
+    ("quantized_matmul quantized_conv2d", tuple(d for d in DTYPES if d not in FACTORS), "expected int8 or uint8"),
 )
 """(operators, dtypes, what the error says): what the language refuses by design.  Conditions are no numbers; functions
 that round want floating dtypes; quantised values are integers of one width; a prefix sum cannot be cut into tiles."""

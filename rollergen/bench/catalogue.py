@@ -266,6 +266,14 @@ def _quantised() -> Iterator[Operator]:
     yield _entry(
         "dequantize", "shape=4096x1024 scale=0.1", lambda s, t: (t("Q", s["shape"], "int8"),), arguments=("scale",)
     )
+    yield _entry("dynamic_quantize", "shape=4096x1024", _one)
+    yield _entry(
+        "quantized_conv2d", "n=1 c=64 h=56 w=56 f=64 kh=3 kw=3 x_scale=0.1 w_scale=0.1 padding=1",
+        lambda s, t: (
+            t("image", tuple(s[n] for n in _IMAGE), "uint8"),
+            t("weight", (s["f"], _grouped("c", s), s["kh"], s["kw"]), "int8"),
+        ), arguments=("x_scale", "w_scale"),
+    )  # fmt: skip
     yield _entry(
         "quantized_matmul", "m=512 n=512 k=512 a_scale=0.1 b_scale=0.1",
         lambda s, t: (

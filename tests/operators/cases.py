@@ -165,6 +165,25 @@ CASES: dict[str, Case] = {
     "dequantize per axis": Case(
         lambda: ops.dequantize(T("q", X3, "int8"), T("s", (7,)), T("z", (7,), "int32"), axis=-1)
     ),
+    "quantize to uint8 by blocks": Case(
+        lambda: ops.quantize(T("x", (5, 9)), T("s", (5, 3)), T("z", (5, 3), "uint8"), 1, dtype="uint8", block_size=4),
+        0.0, "positive",
+    ),
+    "dequantize by blocks": Case(
+        lambda: ops.dequantize(T("q", (9, 5), "uint16"), T("s", (3, 5)), 7, 0, block_size=4)
+    ),
+    "dynamic_quantize": Case(lambda: ops.dynamic_quantize(T("x", X3))[0], 0.0, "any"),
+    "quantized_conv2d": Case(
+        lambda: ops.quantized_conv2d(
+            T("x", (1, 3, 9, 8), "uint8"), T("w", (5, 3, 3, 3), "int8"), 0.5, T("s", (5,)), stride=2, padding=1,
+            x_zero_point=3, w_zero_point=-1,
+        )
+    ),
+    "quantized_matmul, uint8 and zero points": Case(
+        lambda: ops.quantized_matmul(
+            T("a", (9, 12), "uint8"), T("b", (12, 7), "int8"), 0.5, 0.25, a_zero_point=3, b_zero_point=-2
+        )
+    ),
     "quantized_matmul": Case(_scaled_product),
     "quantized_matmul, numbers": Case(
         lambda: ops.quantized_matmul(T("a", (9, 12), "int8"), T("b", (7, 12), "int8"), 0.5, 0.25, transpose_b=True)

@@ -308,6 +308,10 @@ OPERATORS: dict[str, Make] = {
     "clip": lambda s: ops.clip(T("x", s.shape()), -1, 1),
     "cast": lambda s: ops.cast(T("x", s.shape()), s.dtype("float16", "float64", "int32")),
     "quantize": lambda s: ops.quantize(T("x", s.shape()), 0.5),
+    "dynamic_quantize": lambda s: ops.dynamic_quantize(T("x", s.shape()))[0],
+    "quantized_conv2d": lambda s: ops.quantized_conv2d(
+        T("x", (1, 16, 14, 14), "uint8"), T("w", (s.free(64), 16, 3, 3), "int8"), 0.5, 0.5, padding=1
+    ),
     "dequantize": lambda s: ops.dequantize(T("x", s.shape(), "int8"), 0.5),
 }  # fmt: skip
 

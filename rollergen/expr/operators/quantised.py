@@ -157,8 +157,7 @@ def dynamic_quantize(input: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     scale) + zero_point``, ties to even.  Where all elements are 0, so is q, and the scale is 1.
 
     >>> import rollergen as rg
-    >>> q, scale, zero_point = rg.ops.dynamic_quantize(rg.tensor("x", (3,)))
-    >>> q.evaluate([-1.0, 0.0, 1.55])
+    >>> rg.ops.dynamic_quantize(rg.tensor("x", (3,)))[0].evaluate([-1.0, 0.0, 1.55])
     array([  0, 100, 255])
     """
     x = input

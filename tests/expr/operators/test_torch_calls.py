@@ -18,8 +18,8 @@ from tests.expr.operators.oracle import F, torch
 ops = rg.ops
 
 OWN = {
-    "batch_matmul", "bias_add", "cast", "depthwise_conv2d", "dequantize", "equal", "getitem", "global_avg_pool",
-    "global_max_pool", "quantize", "quantized_matmul", "resize",
+    "batch_matmul", "bias_add", "cast", "depthwise_conv2d", "dequantize", "dynamic_quantize", "equal", "getitem",
+    "global_avg_pool", "global_max_pool", "quantize", "quantized_conv2d", "quantized_matmul", "resize",
 }  # fmt: skip
 """Without a namesake of torch's, or with a meaning of their own: `equal` compares elements, as torch's `eq` does."""
 
@@ -64,6 +64,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     *((name, (i8(5), x), {}) for name in ("logical_and", "logical_or", "logical_xor") for x in (i8(5), mask(5), V)),
     *((f"bitwise_{name}", (x, x), {}) for name in ("and", "or", "xor") for x in (i8(5), mask(5))), ("bitwise_not", (i8(5),), {}), ("bitwise_not", (mask(5),), {}),
     *((name, (i8(4, 5), 3), {}) for name in ("fmod", "remainder", "bitwise_left_shift", "bitwise_right_shift")), ("fmod", (i8(4, 5), -2), {}), ("remainder", (i8(4, 5), -2), {}),
+    ("bitwise_and", (i8(5, 7), i8(7)), {}), ("bitwise_and", (i8(5, 7), 6), {}),
     ("atan2", (M, V), {}), ("atan2", (i8(5), V), {}), ("softplus", (M, 2.0, 3.0), {}), ("softplus", (M,), {"beta": 0.5}),
     ("elu", (M, 0.5, False), {}), ("celu", (M,), {"alpha": 2.0}), ("hardtanh", (M, -0.5), {"max_val": 2}), ("hardtanh", (i8(9), -0.5, 2.5), {}), ("relu6", (M,), {"inplace": False}),
     ("hardshrink", (M, 0.7), {}), ("softshrink", (M,), {"lambd": 0.2}), ("threshold", (M, 0.1, 20), {}), ("threshold", (i8(9), 1, 2), {}), ("softsign", (i8(9),), {}), ("tanhshrink", (i8(9),), {}),
