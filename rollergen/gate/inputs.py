@@ -22,14 +22,14 @@ from rollergen.gate.facts import Facts
 from rollergen.gate.tolerance import unit_roundoff
 from rollergen.hal.dtypes import DTYPES
 
-_LARGE = 1024.0
+LARGE = 1024.0
 """Exact in most floating dtypes, its products of two within float32's and bfloat16's range."""
 
 
 def _large(dtype: str) -> float:
-    """`_LARGE`, or the largest power of two of a dtype that ends before."""
+    """`LARGE`, or the largest power of two of a dtype that ends before."""
     most = float(ml_dtypes.finfo(dtype).max)
-    return _LARGE if most >= _LARGE else 2.0 ** math.floor(math.log2(most))
+    return LARGE if most >= LARGE else 2.0 ** math.floor(math.log2(most))
 
 
 BEYOND = {"float64": 1000.0}
