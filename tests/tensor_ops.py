@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 from rollergen.program.rprogram import RProgram
@@ -92,8 +92,8 @@ def _value(value: Value, points, arrays, partials, operands=None):
         case Select():
             return np.where(sub(value.cond), sub(value.a), sub(value.b))
         case Cast():
-            kind = np.dtype(value.dtype).kind if value.dtype != "bfloat16" else "f"
-            return sub(value.x).astype({"f": np.float64, "i": np.int64, "b": bool}[kind])
+            wide = np.float64 if is_float(value.dtype) else bool if value.dtype == "bool" else np.int64
+            return sub(value.x).astype(wide)
     raise TypeError(value)
 
 

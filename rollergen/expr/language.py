@@ -21,26 +21,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rollergen.errors import ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import dtype_name
+from rollergen.expr.functions import absolute, atan2, cast, divide, function, maximum, minimum, remainder, select
 from rollergen.expr.methods import Methods
 from rollergen.expr.primitives import FUNCTIONS
 from rollergen.expr.reads import check_reads
 from rollergen.expr.reductions import Reduce, free_axes, max, min, prod, reduce, sum
 from rollergen.expr.reference import evaluate
-from rollergen.expr.scalars import (
-    Expr,
-    absolute,
-    as_expr,
-    atan2,
-    cast,
-    divide,
-    function,
-    maximum,
-    merge_axes,
-    minimum,
-    power,
-    remainder,
-    select,
-)
+from rollergen.expr.scalars import Expr, as_expr, merge_axes, power
 from rollergen.expr.slots import IndexExpr, ReduceAxis, axis, index_of
 from rollergen.expr.values import Buffer, Load, Value, walk
 

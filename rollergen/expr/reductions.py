@@ -8,9 +8,10 @@ from typing import Any
 
 from rollergen.errors import DtypeError, ExpressionError, shown
 from rollergen.expr.dtypes import accumulator_dtype, check_scalar, dtype_name, is_float, reduced_dtype
+from rollergen.expr.functions import cast
 from rollergen.expr.identities import counterexample
 from rollergen.expr.index import Index
-from rollergen.expr.scalars import Expr, as_expr, cast, is_scalar, merge_axes, python_scalar
+from rollergen.expr.scalars import Expr, as_expr, is_scalar, merge_axes, python_scalar
 from rollergen.expr.show import show
 from rollergen.expr.slots import IndexExpr, ReduceAxis
 from rollergen.expr.values import (

@@ -1,8 +1,8 @@
 """One memory access, guarded: of a scalar, or of a vector along a lane.
 
-A vector access is made at once where it provably may be.  Else there are two paths: at once where
-the whole vector passes its tests and no division or remainder wraps inside it, and element by
-element, each with its own test, where not.  Nothing is read or written that fails a test.
+A vector access is made at once where it provably may be.  Else there are two paths: at once where the whole vector
+passes its tests and no division or remainder wraps inside it, and element by element, each with its own test, where
+not.  Nothing is read or written that fails a test.
 """
 
 from __future__ import annotations
