@@ -266,7 +266,6 @@ def _quantised() -> Iterator[Operator]:
     yield _entry(
         "dequantize", "shape=4096x1024 scale=0.1", lambda s, t: (t("Q", s["shape"], "int8"),), arguments=("scale",)
     )
-    yield _entry("dynamic_quantize", "shape=4096x1024", _one)
     yield _entry(
         "quantized_conv2d", "n=1 c=64 h=56 w=56 f=64 kh=3 kw=3 x_scale=0.1 w_scale=0.1 padding=1",
         lambda s, t: (
