@@ -34,11 +34,17 @@ def capability(device: Device) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+_OTHER_CARD = r"[a-z0-9]| (?:d|ti|super|laptop|max-q)\b"
+"""What follows a card's name in the name of another: L40S is no L4, an RTX 4090 Laptop GPU no RTX 4090."""
+
+
 def matches(device: Device, gpu: Gpu) -> bool:
     """Whether the spec is of this very card: its capability, and its ``gpu`` stands in the name."""
     target = cuda_target(device)
     name = dict(target.dialect).get("gpu", "") if target else ""
-    return bool(name) and name.lower() in gpu.name.lower() and capability(device) == gpu.capability
+    if not name or capability(device) != gpu.capability:
+        return False
+    return re.search(rf"(?<![a-z0-9]){re.escape(name.lower())}(?!{_OTHER_CARD})", gpu.name.lower()) is not None
 
 
 def spec_of(gpu: Gpu, specs: Iterable[Device]) -> Device:

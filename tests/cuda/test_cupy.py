@@ -70,7 +70,7 @@ def test_cuda_is_the_spec_of_the_gpu_present(cupy, monkeypatch):
         ("old driver", r"driver is of CUDA 11\.8, and CuPy 14\.2\.0 is made for CUDA 12\.9: .* uninstall cupy-cuda12x"),
         ("broken driver", "the CUDA driver does not count its devices .*; see nvidia-smi"),
         ("no device", "the CUDA driver has no device"),
-        ("NVIDIA L4|8|9|1", r"no device spec describes NVIDIA L4 \(sm_89.*v100 \(sm_70\).*\"extends\".*\"gpu\": \"NVIDIA L4\""),
+        ("NVIDIA L40S|8|9|1", r"no device spec describes NVIDIA L40S \(sm_89.*v100 \(sm_70\).*\"extends\".*\"gpu\": \"NVIDIA L40S\""),
     ],
 )
 def test_what_is_missing_is_named(cupy, monkeypatch, gpu, message):

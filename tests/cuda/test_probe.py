@@ -101,14 +101,14 @@ def test_what_cannot_be_measured_there_is_marked_and_kept(probed):
 def test_another_card_starts_from_the_nearest_and_carries_as_assumed(fake):
     from rollergen.hal.runtimes.cuda_runtime import Gpu
 
-    ada = Gpu(0, "NVIDIA L4", (8, 9), 24 << 30, 101376, 1024, 48 << 20)
+    ada = Gpu(0, "NVIDIA L40S", (8, 9), 24 << 30, 101376, 1024, 48 << 20)
     base = cuda_probe.base_of(ada)
-    assert base.name == "a100"
+    assert base.name == "rtx4090"
     found = cuda_probe._Findings()
-    found.told("units", 58, "the driver")
-    device = cuda_probe._assembled(base, ada, "l4", found)
+    found.told("units", 142, "the driver")
+    device = cuda_probe._assembled(base, ada, "l40s", found)
     origins = dict(device.provenance)
-    assert device.units == 58 and origins["units"] == ("measured", "the driver")
+    assert device.units == 142 and origins["units"] == ("measured", "the driver")
     assert {kind for path, (kind, _) in origins.items() if path != "units"} == {"assumed"}
     assert device.targets[0].arch == "sm_89" and not any(one.peak_dense_tflop_s for one in device.instructions)
     with pytest.raises(RuntimeUnavailableError, match="older than every CUDA spec"):

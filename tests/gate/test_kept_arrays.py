@@ -18,7 +18,7 @@ ORACLE = expression_oracle((rg.ops.relu(rg.tensor("X", (1000,)), name="Y"),), RI
 
 def with_arrays(bench):
     """Ranks whose session has an output."""
-    return {rank for rank, session in bench._ready.items() if "Y" in session._buffers}
+    return {rank for rank, session in bench._ready.items() if "Y" in session._arrays}
 
 
 def test_outputs_of_those_used_last_are_kept_and_the_others_get_new_ones_when_they_are_timed():

@@ -73,13 +73,18 @@ Make = Callable[[Sizes], Any]
 BINARY_FORMULAS = tuple(name for name, row in FORMULAS.items() if row.operands == 2)
 
 
+def dtypes_of(name: str) -> tuple[str, ...]:
+    integers = FORMULAS.get(name) and FORMULAS[name].takes == "integer"
+    return ("int32", "uint8", "int64") if integers else ("float32", "float16", "float64", "bfloat16")
+
+
 def unary(name: str) -> Make:
-    return lambda s: getattr(ops, name)(T("x", s.shape(), s.dtype()))
+    return lambda s: getattr(ops, name)(T("x", s.shape(), s.dtype(*dtypes_of(name))))
 
 
 def binary(name: str) -> Make:
     def make(s: Sizes) -> Any:
-        shape, dtype = s.shape(), s.dtype("float32", "float16", "float64")
+        shape, dtype = s.shape(), s.dtype(*dtypes_of(name))
         other = s.draw(st.sampled_from((shape, shape[-1:], (*shape[:-1], 1))))
         return getattr(ops, name)(T("x", shape, dtype), T("y", other, dtype))
 
