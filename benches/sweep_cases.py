@@ -291,8 +291,8 @@ def pairwise(devices: Sequence[str]) -> Iterator[tuple[Case, str]]:
     every device, and with each other."""
     for number, (operator, variants) in enumerate(OPERATORS.items()):
         accepted = [dtype for dtype in DTYPES if not refusals(Case(operator, "", dtype, *SIZES[0]))]
-        for turn, device in enumerate(devices if accepted else ()):
-            at = number + turn
+        for turn in range(max(len(devices), len(accepted)) if accepted else 0):
+            at, device = number + turn, devices[turn % len(devices)]
             rows, columns = SIZES[(2 * at + turn) % len(SIZES)]
             variant, dtype = list(variants)[at % len(variants)], accepted[at % len(accepted)]
             yield Case(operator, variant, dtype, rows, columns), device

@@ -68,6 +68,11 @@ def _chosen() -> Any:
     return ops.where(ops.greater(x, 0), ops.exp(x), -1.0)
 
 
+def taken(name: str) -> str:
+    """The dtype that the operator of one formula is asked for."""
+    return "int32" if name in FORMULAS and FORMULAS[name].takes == "integer" else "float32"
+
+
 X3, X4 = (3, 5, 7), (2, 3, 9, 11)
 FUNCTION = 2e-6
 
@@ -235,12 +240,12 @@ CASES: dict[str, Case] = {
     "scaled_dot_product_attention causal": Case(lambda: ops.attention(*_head(13, 13, 8, 8, 2, 3), is_causal=True), FUNCTION, "any"),
 }
 CASES |= {
-    name: Case(lambda name=name: getattr(ops, name)(T("x", X3)), 4 * FUNCTION, "any")
+    name: Case(lambda name=name: getattr(ops, name)(T("x", X3, taken(name))), 4 * FUNCTION, "any")
     for name in (*FUNCTIONS, *FORMULAS)
     if name not in CASES and name != "threshold" and (name in FUNCTIONS or FORMULAS[name].operands == 1)
 }
 CASES |= {
-    name: Case(lambda name=name: getattr(ops, name)(T("x", X3), T("y", (7,))), FUNCTION, "any")
+    name: Case(lambda name=name: getattr(ops, name)(T("x", X3, taken(name)), T("y", (7,), taken(name))), FUNCTION, "any")
     for name, row in FORMULAS.items()
     if row.operands == 2
 }

@@ -86,7 +86,7 @@ def test_each_element_of_the_window_is_read_once_and_unguarded_where_it_is_alway
     assert "float x[6][9]" in text
     # 11 rows in patches of 4 overhang, 14 columns in patches of 7 do not: inner columns have their row's test only.
     assert "x[0][at] = inside ? X_at[at" in text
-    assert "o11*7" not in text and "(unsigned int)(o10*7 - 1) < limit" in text
+    assert "ox1*7" not in text and "(unsigned int)(ox0*7 - 1) < limit" in text
 
 
 def test_a_window_reads_no_element_that_only_points_beyond_the_tail_would():
