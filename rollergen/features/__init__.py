@@ -29,7 +29,7 @@ from rollergen.program.rprogram import RProgram
 
 __all__ = ["GROUPS", "VERSION", "features", "matrix", "names", "vector"]
 
-VERSION = 2
+VERSION = 3
 """Counts changes of the features' meaning; records with another version are computed anew.  2: the class is the
 operator's, not the heaviest stage's; dtypes of the inputs."""
 

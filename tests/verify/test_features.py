@@ -123,7 +123,7 @@ def test_limiters_sum_over_the_stages_of_a_call():
         assert found["H.multiply-adds share"] == pytest.approx(total / float(said.seconds))
 
 
-KEPT = Path(__file__).parent / "features_of_version_2.json.xz"
+KEPT = Path(__file__).parent / "features_of_version_3.json.xz"
 """Programs with their features, but for what follows from predictions or from figures of the device."""
 _OF_PREDICTIONS = {"C.waves", "C.tail", "G.registers wanted", "G.registers spilled", "G.occupancy"}
 

@@ -118,7 +118,7 @@ def reuse_of(nest: Nest, copy: Copy, loops: tuple[int, ...]) -> tuple[Reuse, Num
     return Reuse(*found.T), passes
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _reuse(row: tuple[int, ...]) -> Reuse:
     extents, steps = row[: len(row) // 2], row[len(row) // 2 :]
     addresses: np.ndarray = np.zeros(1, dtype=np.int64)
