@@ -265,13 +265,11 @@ class CExpressions:
         if node.op in ("and", "or") and node.lanes > 1:
             spelling, level = spelling[0], BITS
         a, b = node.operands
-        if level in _LEFT:
-            left, right = self.within(a, _LEFT[level]), self.within(b, _LEFT[level])
-        else:
-            left = self.within(a, level)
-            right = self.within(b, level if level >= LOGIC_AND else level - 1)
-            if node.op == "mul" and _outgrows(node):  # of two ushorts it passes what an int holds
-                left = f"({self.scalars['uint32']}){self.within(a, ATOM)}"
+        unsigned = node.op == "mul" and _outgrows(node)  # of two ushorts it passes what an int holds
+        left = self.within(a, ATOM if unsigned else _LEFT.get(level, level))
+        right = self.within(b, _LEFT.get(level, level if level >= LOGIC_AND else level - 1))
+        if unsigned:
+            left = f"({self.scalars['uint32']}){left}"
         return f"{left}*{right}" if spelling == "*" else f"{left} {spelling} {right}", level
 
 
