@@ -2,6 +2,8 @@
 examples are the same in every run (new ones are the fuzzer's task), and a candidate that is dropped fails the test.
 Tests run side by side, so that times are those of a busy machine: none is taken again for that, but in tests of it."""
 
+from collections import defaultdict
+
 import pytest
 from hypothesis import settings
 
@@ -11,6 +13,22 @@ from rollergen.store.cache import forget_failures
 
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--whole", action="store_true", help="run all cases of the long lists, not every n-th")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Of a list marked ``every(n)``, every n-th of the cases that -k and the like have left; all if they are fewer."""
+    lists = defaultdict(list)
+    for item in () if config.option.whole else items:
+        if mark := item.get_closest_marker("every"):
+            lists[item.function, mark.args[0]].append(item)
+    left_out = {item for (_, n), cases in lists.items() if len(cases) >= n for at, item in enumerate(cases) if at % n}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)

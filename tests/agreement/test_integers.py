@@ -70,6 +70,7 @@ def any_numbers(program, seed=0):
 @pytest.mark.parametrize("name", EXPRESSIONS)
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("device_name", ["cpu", "v100", "ipu"])
+@pytest.mark.every(7)
 def test_all_readers_wrap_around_at_the_ends_of_the_dtype(device_name, dtype, name):
     expression, spec = EXPRESSIONS[name](dtype), device(device_name)
     program = construct(canonicalize(expression), spec, top_k=1)[0].program
@@ -84,6 +85,7 @@ def test_all_readers_wrap_around_at_the_ends_of_the_dtype(device_name, dtype, na
 
 @pytest.mark.parametrize("target", INTEGERS)
 @pytest.mark.parametrize("source", INTEGERS)
+@pytest.mark.every(7)
 def test_conversions_between_integers_keep_the_low_bits(source, target):
     x = T("X", (5, 67), source)
     expression, spec = rg.ops.cast(x, target), device("cpu")

@@ -89,6 +89,7 @@ def executed(source, x, dtype=np.float32, reverse=False):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", COMBINERS)
+@pytest.mark.every(7)
 def test_text_and_interpreter_agree_with_the_definition(name, shape):
     one, x = program(name, shape), inputs()
     check(one, device("v100"))
