@@ -61,6 +61,10 @@ def convolutions() -> Iterator[Case]:
     yield _conv("convolution", (1, 128, 56, 56), 256, 3, 2, 1)
     yield _conv("convolution", (1, 512, 7, 7), 512, 3, 1, 1)
     yield _conv("convolution", (4, 64, 28, 28), 128, 1, 2, 0)
+    shape, weight, settings = (1, 128, 1024), (128, 64, 4), {"stride": 2, "padding": 1}
+    make = lambda: rg.ops.conv_transpose1d(T("X", shape), T("W", weight, constant=True), name="Y", **settings)
+    operation = Operation("conv_transpose1d", (1, 64, 2048), settings, weights=(1,))
+    yield Case("convolution", "transposed 4/2 1x128x1024 to 64", make, operation)
 
 
 def depthwise() -> Iterator[Case]:
@@ -84,6 +88,11 @@ def pooling() -> Iterator[Case]:
     image = (8, 512, 7, 7)
     make = lambda: rg.ops.mean(T("X", image), (2, 3), name="Y")
     yield Case("pooling", "global average 8x512x7x7", make, Operation("mean", image[:2], {"dim": (2, 3)}))
+    for image, side in (((8, 256, 14, 14), 7), ((8, 256, 13, 13), 6)):
+        settings = {"output_size": side}
+        make = lambda image=image, side=side: rg.ops.adaptive_avg_pool2d(T("X", image), side, name="Y")
+        operation = Operation("adaptive_avg_pool2d", (*image[:2], side, side), settings)
+        yield Case("pooling", f"adaptive average {_by(image)} to {side}x{side}", make, operation)
 
 
 def _reduction(how: str, shape: tuple[int, ...], axis: int) -> Case:
@@ -100,7 +109,7 @@ def reductions() -> Iterator[Case]:
     yield _reduction("amax", (257, 1021), 0)
 
 
-def _rows(shape: tuple[int, int], ours: Callable[[Any], Any], operation: Operation) -> Case:
+def _rows(shape: tuple[int, ...], ours: Callable[[Any], Any], operation: Operation) -> Case:
     return Case("row-resident", f"{operation.name} {_by(shape)}", lambda: ours(T("X", shape)), operation)
 
 
@@ -112,6 +121,9 @@ def row_resident() -> Iterator[Case]:
     shape = (2048, 768)
     norm = Operation("layer_norm", shape, {"normalized_shape": (768,)})
     yield _rows(shape, lambda x: rg.ops.layer_norm(x, 768, name="Y"), norm)
+    shape = (4, 128, 28, 28)
+    norm = Operation("group_norm", shape, {"num_groups": 32})
+    yield _rows(shape, lambda x: rg.ops.group_norm(x, 32, name="Y"), norm)
 
 
 def _elementwise(name: str, inputs: int, elements: int) -> Case:
@@ -124,8 +136,15 @@ def elementwise() -> Iterator[Case]:
     for n in (1 << 24, 1 << 16):
         yield _elementwise("relu", 1, n)
     yield _elementwise("add", 2, 1 << 24)
-    for name in ("gelu", "silu", "sigmoid", "tanh"):
+    for name in ("gelu", "silu", "sigmoid", "tanh", "hardswish"):
         yield _elementwise(name, 1, 1 << 20)
+
+
+def resizing() -> Iterator[Case]:
+    image, size = (1, 64, 56, 56), (112, 112)
+    settings = {"size": size, "mode": "bilinear"}
+    make = lambda: rg.ops.interpolate(T("X", image), size, mode="bilinear", name="Y")
+    yield Case("resizing", f"bilinear {_by(image)} to 112x112", make, Operation("interpolate", (1, 64, *size), settings))
 
 
 def transposes() -> Iterator[Case]:
@@ -143,7 +162,8 @@ def transposes() -> Iterator[Case]:
 CASES = tuple(
     case
     for family in (
-        contractions, convolutions, depthwise, pooling, reductions, row_resident, elementwise, transposes
+        contractions, convolutions, depthwise, pooling, reductions, row_resident, elementwise,
+        resizing, transposes,
     )
     for case in family()
 )  # fmt: skip

@@ -19,7 +19,9 @@ def functions() -> Mapping[str, Function]:
         "max_pool2d": f.max_pool2d, "avg_pool2d": f.avg_pool2d, "mean": torch.mean, "sum": torch.sum,
         "amax": torch.amax, "softmax": torch.softmax, "log_softmax": torch.log_softmax, "layer_norm": f.layer_norm,
         "relu": torch.relu, "add": torch.add, "gelu": f.gelu, "silu": f.silu, "sigmoid": torch.sigmoid,
-        "tanh": torch.tanh, "transpose": lambda x, dims: x.permute(dims).contiguous(),
+        "tanh": torch.tanh, "transpose": lambda x, dims: x.permute(dims).contiguous(), "hardswish": f.hardswish,
+        "group_norm": f.group_norm, "interpolate": f.interpolate, "adaptive_avg_pool2d": f.adaptive_avg_pool2d,
+        "conv_transpose1d": f.conv_transpose1d,
     }  # fmt: skip
 
 

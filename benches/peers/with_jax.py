@@ -49,6 +49,34 @@ def _layer_norm(x: Any, normalized_shape: Any) -> Any:
     return jax.nn.standardize(x, axis=tuple(range(-len(normalized_shape), 0)))
 
 
+def _group_norm(x: Any, num_groups: int) -> Any:
+    import jax
+
+    parts = x.reshape(x.shape[0], num_groups, -1)
+    return jax.nn.standardize(parts, axis=-1).reshape(x.shape)
+
+
+def _interpolate(x: Any, size: Any, mode: str) -> Any:
+    import jax
+
+    return jax.image.resize(x, (*x.shape[:2], *size), mode, antialias=False)
+
+
+def _adaptive_avg_pool(x: Any, output_size: int) -> Any:
+    side, rest = divmod(x.shape[-1], output_size)
+    if rest:
+        raise NotOfferedError("JAX has windows of one size alone")
+    return _avg_pool(x, side, side, 0)
+
+
+def _conv_transpose1d(x: Any, w: Any, stride: int, padding: int) -> Any:
+    import jax
+
+    pads = [(w.shape[2] - 1 - padding,) * 2]
+    flipped = w[:, :, ::-1].transpose(1, 0, 2)
+    return jax.lax.conv_general_dilated(x, flipped, (1,), pads, lhs_dilation=(stride,))
+
+
 def _linear(x: Any, w: Any, bias: Any) -> Any:
     return x @ w.T + bias
 
@@ -63,7 +91,9 @@ def _table() -> Mapping[str, Function]:
         "amax": _reduced("max"), "softmax": lambda x, dim: jax.nn.softmax(x, dim),
         "log_softmax": lambda x, dim: jax.nn.log_softmax(x, dim), "relu": jax.nn.relu, "add": jnp.add,
         "gelu": lambda x: jax.nn.gelu(x, approximate=False), "silu": jax.nn.silu, "sigmoid": jax.nn.sigmoid,
-        "tanh": jnp.tanh, "layer_norm": _layer_norm, "transpose": lambda x, dims: jnp.transpose(x, dims),
+        "tanh": jnp.tanh, "hardswish": jax.nn.hard_swish, "group_norm": _group_norm, "interpolate": _interpolate,
+        "adaptive_avg_pool2d": _adaptive_avg_pool, "conv_transpose1d": _conv_transpose1d, "layer_norm": _layer_norm,
+        "transpose": lambda x, dims: jnp.transpose(x, dims),
     }  # fmt: skip
 
 

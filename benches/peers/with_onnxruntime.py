@@ -20,11 +20,11 @@ def set_threads(count: int) -> None:
 
 @dataclass(frozen=True)
 class Node:
-    """``op`` of ONNX with its attributes, and further constant inputs."""
+    """``op`` of ONNX with its attributes, and further constant inputs (None: left out)."""
 
     op: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    constants: tuple[np.ndarray, ...] = ()
+    constants: tuple[np.ndarray | None, ...] = ()
 
 
 def _axes(op: str) -> Callable[[Mapping[str, Any]], Node]:
@@ -57,6 +57,16 @@ def _layer_norm(settings: Mapping[str, Any]) -> Node:
     return Node("LayerNormalization", {}, (np.ones(size, np.float32), np.zeros(size, np.float32)))
 
 
+def _group_norm(settings: Mapping[str, Any], shape: tuple[int, ...]) -> Node:
+    constants = (np.ones(shape[1], np.float32), np.zeros(shape[1], np.float32))
+    return Node("GroupNormalization", {"num_groups": settings["num_groups"]}, constants)
+
+
+def _resize(settings: Mapping[str, Any], shape: tuple[int, ...]) -> Node:
+    attributes = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+    return Node("Resize", attributes, (None, None, np.array(shape, np.int64)))
+
+
 def _plain(op: str, **attributes: Any) -> Callable[[Mapping[str, Any]], Node]:
     return lambda settings: Node(op, attributes)
 
@@ -68,14 +78,26 @@ _TABLE: Mapping[str, Callable[[Mapping[str, Any]], Node]] = {
     "softmax": lambda settings: Node("Softmax", {"axis": settings["dim"]}),
     "log_softmax": lambda settings: Node("LogSoftmax", {"axis": settings["dim"]}),
     "add": _plain("Add"), "gelu": _plain("Gelu"), "sigmoid": _plain("Sigmoid"), "tanh": _plain("Tanh"),
-    "transpose": lambda settings: Node("Transpose", {"perm": list(settings["dims"])}),
+    "transpose": lambda settings: Node("Transpose", {"perm": list(settings["dims"])}), "hardswish": _plain("HardSwish"),
+    "conv_transpose1d": lambda settings: Node(
+        "ConvTranspose", {"strides": [settings["stride"]], "pads": [settings["padding"]] * 2}
+    ),
 }  # fmt: skip
+
+
+_BY_SHAPE: Mapping[str, Callable[[Mapping[str, Any], tuple[int, ...]], Node]] = {
+    "group_norm": _group_norm, "interpolate": _resize,
+}  # fmt: skip
+"""Nodes with constants of the result's shape."""
 
 
 def call(operation: Operation, arrays: Arrays) -> Call:
     import onnxruntime
 
-    node = offered(_TABLE, operation, "ONNX Runtime")(operation.settings)
+    if operation.name in _BY_SHAPE:
+        node = _BY_SHAPE[operation.name](operation.settings, operation.shape)
+    else:
+        node = offered(_TABLE, operation, "ONNX Runtime")(operation.settings)
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = settings.inter_op_num_threads = _THREADS[0]
     session = onnxruntime.InferenceSession(
@@ -100,16 +122,16 @@ def _model(node: Node, operation: Operation, arrays: Arrays) -> bytes:
 
     every = [*arrays, *node.constants]
     kept = {*operation.weights, *range(len(arrays), len(every))}
-    names = [f"x{n}" for n in range(len(every))]
+    names = ["" if one is None else f"x{n}" for n, one in enumerate(every)]
     given = [
         helper.make_tensor_value_info(names[n], TensorProto.FLOAT, array.shape)
         for n, array in enumerate(arrays) if n not in kept
     ]  # fmt: skip
-    constants = [numpy_helper.from_array(every[n], names[n]) for n in sorted(kept)]
+    constants = [numpy_helper.from_array(every[n], names[n]) for n in sorted(kept) if names[n]]
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, list(operation.shape))
     nodes = [helper.make_node(node.op, names, ["y"], **node.attributes)]
     graph = helper.make_graph(nodes, "graph", given, [out], constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     return bytes(made.SerializeToString())
 
 

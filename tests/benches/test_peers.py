@@ -67,8 +67,14 @@ def _each():
     for name in ("softmax", "log_softmax"):
         yield _small(name, [(5, 33)], (5, 33), {"dim": -1}, ours=lambda x, name=name: getattr(rg.ops, name)(x))
     yield _small("layer_norm", [(5, 33)], (5, 33), {"normalized_shape": (33,)}, ours=lambda x: rg.ops.layer_norm(x, 33))
-    for name in ("relu", "gelu", "silu", "sigmoid", "tanh"):
+    for name in ("relu", "gelu", "silu", "sigmoid", "tanh", "hardswish"):
         yield _small(name, [(101,)], (101,))
+    yield _small("group_norm", [(2, 6, 5, 7)], (2, 6, 5, 7), {"num_groups": 3})
+    yield _small("interpolate", [(1, 3, 5, 7)], (1, 3, 9, 11), {"size": (9, 11), "mode": "bilinear"})
+    for side in (2, 4):
+        yield _small("adaptive_avg_pool2d", [(2, 3, 6, 6)], (2, 3, side, side), {"output_size": side})
+    settings = {"stride": 2, "padding": 1}
+    yield _small("conv_transpose1d", [(2, 6, 9), (6, 5, 4)], (2, 5, 18), settings, (1,))
     yield _small("add", [(101,), (101,)], (101,))
     for dims in ((1, 0, 2), (2, 1, 0)):
         ours = lambda x, dims=dims: rg.ops.permute(x, dims)
@@ -119,6 +125,7 @@ def test_compilers_compute_the_definition_of_every_operation(name):
 
 def test_every_case_is_offered_by_some_library():
     names = {"matmul", "batch_matmul", "linear", "conv2d", "max_pool2d", "avg_pool2d", "mean", "sum", "amax", "softmax"}
+    names |= {"hardswish", "group_norm", "interpolate", "adaptive_avg_pool2d", "conv_transpose1d"}
     names |= {"log_softmax", "layer_norm", "relu", "add", "gelu", "silu", "sigmoid", "tanh", "transpose"}
     assert {case.operation.name for case in CASES} == {case.operation.name for case in EACH} == names
 
