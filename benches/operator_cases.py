@@ -144,7 +144,8 @@ def resizing() -> Iterator[Case]:
     image, size = (1, 64, 56, 56), (112, 112)
     settings = {"size": size, "mode": "bilinear"}
     make = lambda: rg.ops.interpolate(T("X", image), size, mode="bilinear", name="Y")
-    yield Case("resizing", f"bilinear {_by(image)} to 112x112", make, Operation("interpolate", (1, 64, *size), settings))
+    operation = Operation("interpolate", (1, 64, *size), settings)
+    yield Case("resizing", f"bilinear {_by(image)} to 112x112", make, operation)
 
 
 def transposes() -> Iterator[Case]:

@@ -26,7 +26,7 @@ from rollergen.measure.outcome import Outcome, Progress, silent
 from rollergen.measure.profiler import fastest, first_kept, measure_on, written
 from rollergen.options import BuildOptions
 from rollergen.runtime.executor import Executor, RuntimeExecutor, executor_for
-from rollergen.store.cache import NO_CACHE, Cache
+from rollergen.store.cache import Cache
 from rollergen.targets import resolve
 from rollergen.verify.judge import VerifierLike, judge_of
 
@@ -95,10 +95,10 @@ def build(
     driver = None if executor is None else executor.driver
     judge = judge_of(verifier, target)
     keeps = cache and options.rank is None  # nobody knows whether a function is the same as the last time
-    kept = Cache(graph, target, options, count, driver, judge.identity) if keeps else NO_CACHE
-    oracle = expression_oracle(_tensors(expr), graph.outputs)
-    references = lambda program: self_tests(program, oracle)
-    found = kept.find()
+    kept = Cache(graph, target, options, count, driver, judge.identity) if keeps else None
+    oracle = lambda: expression_oracle(_tensors(expr), graph.outputs)
+    references = lambda program: self_tests(program, oracle())
+    found = kept.find() if kept else None
     varied = executor is not None and top_k is None  # the kernel keeps what it was drafted by, and no executor
     drafted = lambda wanted: judge.programs(graph, target, options, wanted, varied)
     if found is None:
@@ -108,8 +108,9 @@ def build(
             if executor is None:
                 candidates, chosen = _unmeasured(candidates, target, options, progress)
             else:
-                candidates, chosen = _measured(candidates, target, options, progress, executor, oracle)
-            kept.keep(candidates, chosen)
+                candidates, chosen = _measured(candidates, target, options, progress, executor, oracle())
+            if kept:
+                kept.keep(candidates, chosen)
     else:
         candidates, chosen = found.candidates, found.chosen
     checks = _check_notes(candidates, options, executor)

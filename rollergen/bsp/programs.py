@@ -10,11 +10,10 @@ from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_tile_mappings
 from rollergen.bsp.grids import Grid, Roles, grid_count, grids, matrix_roles, plain_roles
 from rollergen.bsp.model import without_exchange
 from rollergen.construct.candidate import rounded
-from rollergen.construct.fit import size_bytes
 from rollergen.construct.rename import rename_buffers
 from rollergen.dropped import standing
 from rollergen.expr.splitting import split_reduction
-from rollergen.expr.stages import Graph
+from rollergen.expr.stages import Graph, size_bytes
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device

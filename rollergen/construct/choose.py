@@ -12,7 +12,6 @@ import numpy as np
 
 from rollergen.construct.candidate import Candidate, best, candidates_text, variants_text
 from rollergen.construct.elementwise import elementwise_candidates
-from rollergen.construct.fit import require_fit, room_bytes, size_bytes
 from rollergen.construct.ledger import Account, Ledger, waste_limit, waste_of
 from rollergen.construct.matrix_space import matrix_candidates
 from rollergen.construct.reductions import reduction_candidates, row_candidates
@@ -23,8 +22,9 @@ from rollergen.construct.thread_space import ThreadSpace
 from rollergen.construct.variants import variants
 from rollergen.construct.window_space import window_candidates
 from rollergen.dropped import as_far_as_possible, at_once, collected_drops, none_stands, standing, tell
-from rollergen.errors import ArgumentError, ConstructionError, shown
-from rollergen.expr.stages import Graph
+from rollergen.errors import ArgumentError, ConstructionError, DoesNotFitError, shown
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.stages import Graph, size_bytes
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
 from rollergen.hal.languages import Machine
@@ -318,3 +318,25 @@ def _with_names(stage: Stage, mapping: dict[str, Buffer]) -> Stage:
     if not mapping:
         return stage
     return replace(stage, op=rename_buffers(stage.op, {old: b.name for old, b in mapping.items()}))
+
+
+def require_fit(graph: Graph, device: Device) -> None:
+    """Raise `DoesNotFitError` with the shortfall where all tensors exceed the backing store."""
+    buffers = (*graph.inputs, *graph.temporaries, *graph.outputs)
+    needed, available = size_bytes(buffers), _available(device)
+    if needed > available:
+        sizes = ", ".join(f"{b.name} {b.elements * ITEMSIZE[b.dtype]}" for b in buffers)
+        raise DoesNotFitError(
+            f"{device.name}: the tensors take {needed} bytes ({sizes}) and {device.backing.name} holds "
+            f"{available}; {needed - available} bytes too many"
+        )
+
+
+def room_bytes(graph: Graph, device: Device) -> int:
+    """What is left of the backing store for each tensor op's own temporaries (packed operands, parts of sums)."""
+    used = size_bytes((*graph.inputs, *graph.temporaries, *graph.outputs))
+    return (_available(device) - used) // max(1, len(graph.tensor_ops))
+
+
+def _available(device: Device) -> int:
+    return device.backing.capacity_bytes - device.backing.reserved_bytes

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollergen.construct.choose import choice, limited
-from rollergen.construct.fit import room_bytes
+from rollergen.construct.choose import choice, limited, room_bytes
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.dropped import collected_drops
 from rollergen.expr.stages import Graph

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rollergen.errors import ExpressionError, shown
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.guards import push_guards
 from rollergen.expr.index import Index
 from rollergen.expr.inlining import Expansion, OneStage, RowLimits
@@ -236,3 +237,7 @@ def ordered_inputs(outputs: tuple[Tensor, ...], inputs: Sequence[Tensor] | None)
         what = f"lacks {', '.join(missing)}" if missing else "names a tensor twice"
         raise ExpressionError(f"inputs= {what}; expected each of {', '.join(t.label for t in found)} once")
     return order
+
+
+def size_bytes(buffers: Iterable[Buffer]) -> int:
+    return sum(buffer.elements * ITEMSIZE[buffer.dtype] for buffer in buffers)

@@ -58,10 +58,9 @@ from rollergen.program.rprogram import Store
 class Access:
     """``pointer[offset]`` where every test holds, else ``fill``.
 
-    ``alignment``: bytes to which the pointer is known to be aligned (0: only to its elements).
-    ``asynchronous``: writes need not be waited for before the barrier that says so.
-    ``elements``: of the array; 0: unknown.  ``masked``: vectors that are not whole are read at once where the language
-    can, so that equal ones stay one read.
+    ``alignment``: bytes to which the pointer is known to be aligned (0: only to its elements). ``asynchronous``: writes
+    need not be waited for before the barrier that says so. ``elements``: of the array; 0: unknown. ``masked``: vectors
+    that are not whole are read at once where the language can, so that equal ones stay one read.
     """
 
     pointer: Pointer

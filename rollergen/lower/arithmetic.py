@@ -208,7 +208,7 @@ def _binary(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     a, b = widen(a, b)
     if op in ("pow", "atan2"):
         return maths.call(out, op, a, b)
-    return wrapping(op, (a, b), dtype)
+    return Operation(op, (a, b), dtype, a.lanes) if is_float(dtype) else wrapping(op, (a, b), dtype)
 
 
 def extreme(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:

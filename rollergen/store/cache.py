@@ -123,19 +123,6 @@ class Cache:
         return replace(outcome, program=program, source=written)
 
 
-class NoCache:
-    """Finds nothing and keeps nothing."""
-
-    def find(self) -> Found | None:
-        return None
-
-    def keep(self, candidates: tuple[Outcome, ...], chosen: Outcome) -> None:
-        pass
-
-
-NO_CACHE = NoCache()
-
-
 def _names(graph: Graph) -> Names:
     groups = {"inputs": graph.inputs, "outputs": graph.outputs, "temporaries": graph.temporaries}
     return {group: [b.name for b in buffers] for group, buffers in groups.items()}
