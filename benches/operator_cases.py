@@ -88,11 +88,14 @@ def pooling() -> Iterator[Case]:
     image = (8, 512, 7, 7)
     make = lambda: rg.ops.mean(T("X", image), (2, 3), name="Y")
     yield Case("pooling", "global average 8x512x7x7", make, Operation("mean", image[:2], {"dim": (2, 3)}))
-    for image, side in (((8, 256, 14, 14), 7), ((8, 256, 13, 13), 6)):
-        settings = {"output_size": side}
-        make = lambda image=image, side=side: rg.ops.adaptive_avg_pool2d(T("X", image), side, name="Y")
-        operation = Operation("adaptive_avg_pool2d", (*image[:2], side, side), settings)
-        yield Case("pooling", f"adaptive average {_by(image)} to {side}x{side}", make, operation)
+    for input_side, side in ((14, 7), (13, 6)):
+        yield _adaptive_average((8, 256, input_side, input_side), side)
+
+
+def _adaptive_average(image: tuple[int, ...], side: int) -> Case:
+    make = lambda: rg.ops.adaptive_avg_pool2d(T("X", image), side, name="Y")
+    operation = Operation("adaptive_avg_pool2d", (*image[:2], side, side), {"output_size": side})
+    return Case("pooling", f"adaptive average {_by(image)} to {side}x{side}", make, operation)
 
 
 def _reduction(how: str, shape: tuple[int, ...], axis: int) -> Case:
