@@ -34,6 +34,14 @@ def test_links_lead_to_files_of_the_checkout(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_files_that_pages_name_are_there(page):
+    """By their paths from the top, from a folder of it, or by the last of them."""
+    named = re.findall(r"`([\w/]+/[\w/]+\.(?:py|md|c|cl)|test_\w+\.py)`", page.read_text())
+    there = lambda name: (ROOT / name).exists() or any(ROOT.glob(f"[!.]*/**/{name}"))
+    assert [name for name in named if not there(name)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_every_figure_stands_in_its_result_file(page):
     text = page.read_text()
     assert rendered(text, ROOT) == text

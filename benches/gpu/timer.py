@@ -1,4 +1,4 @@
-"""Calls of several libraries on a GPU, timed in turns by the device's own clock (`hal.held_stream`).
+"""Calls of several libraries on a GPU, timed in turns by the device's own clock (`hal.runtimes.held_stream`).
 
 The device waits while the host enqueues, so that only what the device does counts.  Each call is timed in two states of
 the L2 cache: "warm" (calls in a row, each of which finds what the one before left) and "cold" (overwritten before each

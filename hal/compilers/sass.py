@@ -78,7 +78,7 @@ def loops_counted(listing: str, by: tuple[str, ...] = MULTIPLY_ADDS) -> dict[str
     instructions `by` name, and of several the shortest; empty for a kernel without loops.  Code that the compiler has
     put elsewhere (rare paths) is not part of it.
 
-    >>> loops_counted(".section .text.k\n.L_x_0:\n /*0000*/ FFMA R1, R4, R5, R1 ;\n /*0010*/ @P0 BRA `(.L_x_0) ;")
+    >>> loops_counted(".section .text.k\\n.L_x_0:\\n /*0000*/ FFMA R1, R4, R5, R1 ;\\n /*0010*/ @P0 BRA `(.L_x_0) ;")
     {'k': {'BRA': 1, 'FFMA': 1}}
     """
     parts = _SECTION.split(listing)[1:]

@@ -1,7 +1,7 @@
 """Grids of tiles for one tensor op on a bulk-synchronous machine, priced all at once.
 
 The space: how many tiles along each spatial axis and how many parts of the reduction, at most one block a tile.
-The price is the model's own (`program.model.bulk.clocks`) on the block of an interior tile, with each tile's own
+The price is the model's own (`bsp.model.clocks`) on the block of an interior tile, with each tile's own
 share taken as one r-th of what r tiles want: good enough to order grids, not to promise a time.
 """
 

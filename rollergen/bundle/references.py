@@ -1,7 +1,7 @@
 """What the self-test of a saved kernel compares with: the float64 definition at points of every edge class.
 
 The points and the tolerance are those of the gate that every built kernel has passed
-(`measure.points`, `measure.tolerance`); the inputs are made by `inputs`.
+(`gate.points`, `gate.tolerance`); the inputs are made by `inputs`.
 """
 
 from __future__ import annotations

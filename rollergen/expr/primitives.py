@@ -1,7 +1,7 @@
 """The primitives: what can be done with one element, one row each.
 
-A new function is a row here, its name in ``rollergen/__init__.pyi`` and in `rg.ops` (which editors read), and, where
-the languages' own function of that name will not do, its text in `lower.maths`.
+A new function is a row here, its name in ``rollergen/__init__.pyi`` (which editors read) and, where the languages' own
+function of that name will not do, its text in `lower.maths`.
 """
 
 from __future__ import annotations

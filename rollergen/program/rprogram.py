@@ -1,7 +1,7 @@
 """The rProgram: every decision about a kernel, as one immutable value (ROLLER, section 3.3).
 
-Three readers consume it and none decides anything: the model (`program/model.py`), the
-interpreter (`program/interpreter.py`) and the lowering (`lower/`).  `program/check.py` holds the
+Three readers consume it and none decides anything: the model (`program/model/`), the
+interpreter (`program/interpreter/`) and the lowering (`lower/`).  `program/check/` holds the
 invariants that each instance meets.
 
 Axes and loops

@@ -6,7 +6,7 @@ any process (``synchronous=NORMAL``: a power failure may lose the last transacti
 
 Kernels that are found are executed, and not checked again: **who may write the store may run code** as whoever builds
 with it.  So a file is used only where this user or root owns it and every directory on the way to it, and nobody else
-may write there (`hal.trusted`); hashes find damage, not intent.
+may write there (`hal.files.trusted`); hashes find damage, not intent.
 Nobody else in a process may open and close the file itself: that would drop SQLite's locks on it.
 """
 
