@@ -313,14 +313,14 @@ class Kernel:
         return compile_report(self.program, self.device, self._chosen.source)
 
     def save(self, directory: str | Path, *, candidate: int | None = None) -> Path:
-        """Writes the kernel into a directory that runs without rollergen, and from which `rollergen.load` reads it.
+        """Writes the kernel into a directory, from which `rollergen.load` reads it; OpenCL C runs without rollergen.
 
         ``candidate``: the number of another one of `candidates` to write in its place, so that they can be timed where
         rollergen does not run: the launchers tell the device's own time.
 
         The directory must not exist, be empty, or be a saved kernel, which then is replaced; whatever happens, it is
-        written whole or not at all.  Beside source, program and manifest it has launchers in Python (pyopencl) and C
-        with a self-test: its README.md says how to run them.  Returns the directory's path.
+        written whole or not at all.  Beside source, program and manifest one in OpenCL C has launchers in Python
+        (pyopencl) and C with a self-test: its README.md says how to run them.  Returns the directory's path.
 
         Raises BundleError where the directory is something else or cannot be written, ArgumentError where nothing
         says what a right result is (a kernel made of bare programs), and for a number that no candidate has.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rollergen.__main__ import main
 from rollergen.bench.readme import linked, rendered
 
 ROOT = Path(__file__).parent.parent
@@ -49,6 +50,11 @@ def test_every_figure_stands_in_its_result_file(page):
 
 def test_the_figures_of_the_measurements_are_linked():
     assert len(list(linked((ROOT / "docs" / "measurements.md").read_text()))) > 20
+
+
+def test_the_list_of_commands_is_whole():
+    (listed,) = re.findall(r"^`rollergen ([\w| ]+)`", (ROOT / "docs" / "kernels.md").read_text(), re.MULTILINE)
+    assert sorted(listed.split(" | ")) == sorted(main.commands)
 
 
 def test_the_readme_is_short():
