@@ -49,7 +49,7 @@ def imported(model: onnx.ModelProto, examples: Sequence[Any]) -> Graph:
     """
     _check_kinds(model, examples)
     _check_operators(model.graph.node)
-    arrays = {info.name: np.asarray(one) for info, one in zip(model.graph.input, examples, strict=True)}
+    arrays = {info.name: array_of(one) for info, one in zip(model.graph.input, examples, strict=True)}
     for array in arrays.values():
         accepted_dtype(array.dtype)
     static = _static_names(spelled_out(model).graph.node) & set(arrays)
@@ -58,6 +58,11 @@ def imported(model: onnx.ModelProto, examples: Sequence[Any]) -> Graph:
     fixed.graph.initializer.extend(onnx.numpy_helper.from_array(arrays[name], name) for name in sorted(static))
     network = network_of(fixed, [array for name, array in arrays.items() if name not in static], "node test")
     return _expressed(network, arrays)
+
+
+def array_of(one: Any) -> np.ndarray:
+    """A tensor of a test case: those of ONNX's narrow dtypes are protos."""
+    return onnx.numpy_helper.to_array(one) if isinstance(one, onnx.TensorProto) else np.asarray(one)
 
 
 def _expressed(network: Network, arrays: Mapping[str, np.ndarray]) -> Graph:

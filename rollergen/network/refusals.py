@@ -34,7 +34,7 @@ REASONS = {
 }
 
 OPERATORS: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitCast"), ("bits", "")),
+    "BitCast": ("bits", ""),
     **dict.fromkeys(("NonZero", "Unique", "Compress", "NonMaxSuppression"), ("data-dependent shape", "")),
     **dict.fromkeys(("If", "Loop", "Scan", "SequenceMap"), ("control flow", "")),
     **dict.fromkeys(

@@ -5,6 +5,7 @@ from rollergen.network.onnx_operators import (  # noqa: F401
     contractions,
     linear,
     pointwise,
+    quantised,
     recurrent,
     reductions,
     selections,

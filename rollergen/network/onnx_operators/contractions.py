@@ -60,20 +60,6 @@ def gemm(n: Node) -> Tensor:
     return ops.add(scaled(made, alpha), scaled(n.tensor(2), beta)) if n.has(2) else scaled(made, alpha)
 
 
-@operator("QLinearMatMul", static=(2, 5, 7))
-def quantised_product(n: Node) -> Tensor:
-    a, b = n.tensor(0), n.tensor(3)
-    zero_a, zero_b, zero = (int(n.known(i).reshape(())) for i in (2, 5, 7))
-    shifted = lambda t, z: pointwise(lambda v: rg.cast(v, "int32") - z, t)
-    total, wide = product(shifted(a, zero_a), shifted(b, zero_b)), lambda v: rg.cast(v, "float32")
-
-    def element(v: Any, sa: Any, sb: Any, sy: Any) -> Any:
-        scale = wide(sa) * wide(sb) / wide(sy)
-        return rg.cast(rg.minimum(rg.maximum(rg.round(wide(v) * scale) + zero, -128), 127), "int8")
-
-    return pointwise(element, total, n.tensor(1), n.tensor(4), n.tensor(6))
-
-
 def taps_within(window: Window, low: int, high: int) -> np.ndarray:
     """Taps of each output that lie from `low` to `high`."""
     at = window.position(np.arange(window.out)[:, None], np.arange(window.taps))

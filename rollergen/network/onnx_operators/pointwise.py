@@ -13,6 +13,7 @@ from rollergen.expr import language as rg
 from rollergen.expr.dtypes import accumulator_dtype, is_float, numpy_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import broadcast_index, broadcast_shape
+from rollergen.hal.dtypes import DTYPES
 from rollergen.network.onnx_operators.table import Node, operator, operators
 from rollergen.network.refusals import Refused, accepted_dtype
 
@@ -127,6 +128,10 @@ operators(
     And=lambda n: pointwise(lambda a, b: a & b, *n.operands()),
     Or=lambda n: pointwise(lambda a, b: a | b, *n.operands()),
     Xor=lambda n: ops.not_equal(*n.operands()),
+    BitwiseAnd=lambda n: ops.bitwise_and(*n.operands()),
+    BitwiseOr=lambda n: ops.bitwise_or(*n.operands()),
+    BitwiseXor=lambda n: ops.bitwise_xor(*n.operands()),
+    BitwiseNot=lambda n: ops.bitwise_not(n.tensor(0)),
     Add=lambda n: ops.add(*n.operands()),
     Sub=lambda n: ops.sub(*n.operands()),
     Mul=lambda n: ops.mul(*n.operands()),
@@ -181,18 +186,9 @@ def isinf(n: Node) -> Tensor:
 
 @operator("Div")
 def div(n: Node) -> Tensor:
-    """Integers towards zero: the float64 quotient of 32 bits, rounded, never reaches the next integer."""
+    """Integers towards zero."""
     operands = n.operands()
-    dtype = dtype_of(operands)
-    if is_float(dtype):
-        return ops.div(*operands)
-    return pointwise(lambda a, b: rg.cast(quotient(a, b, dtype), dtype), *operands)
-
-
-def quotient(a: Any, b: Any, dtype: str) -> Any:
-    if dtype == "int64":
-        raise Refused("integer division", "int64")
-    return rg.cast(a, "float64") / rg.cast(b, "float64")
+    return ops.div(*operands, rounding_mode=None if is_float(dtype_of(operands)) else "trunc")
 
 
 def dtype_of(operands: list[Any]) -> str:
@@ -201,17 +197,17 @@ def dtype_of(operands: list[Any]) -> str:
 
 @operator("Mod")
 def mod(n: Node) -> Tensor:
-    """The sign of the divisor, or with ``fmod`` of the dividend; floats in float64, exact where their quotient is."""
+    """The sign of the divisor, or with ``fmod`` of the dividend."""
     operands = n.operands()
-    dtype = dtype_of(operands)
-    if is_float(dtype):
+    if is_float(dtype_of(operands)):
         raise Refused("function", "fmod of floating values")
-    towards = truncated if n.get("fmod", 0) else rg.floor
+    return (ops.fmod if n.get("fmod", 0) else ops.remainder)(*operands)
 
-    def element(a: Any, b: Any) -> Any:
-        return a - rg.cast(towards(quotient(a, b, dtype)), dtype) * b
 
-    return pointwise(element, *operands)
+@operator("BitShift")
+def shift(n: Node) -> Tensor:
+    left = n.get("direction") == "LEFT"
+    return (ops.bitwise_left_shift if left else ops.bitwise_right_shift)(*n.operands())
 
 
 @operator("Pow")
@@ -233,37 +229,19 @@ def clip(n: Node) -> Tensor:
 
 @operator("Cast", "CastLike")
 def cast(n: Node) -> Any:
+    """To floats of eight bits values beyond their range become their ends, unless `saturate` is 0."""
     by_number = n.proto.op_type == "Cast"
     wanted = onnx.helper.tensor_dtype_to_np_dtype(n.get("to")) if by_number else np_dtype(n.inputs[1])
     dtype = accepted_dtype(wanted)
     if isinstance(n.inputs[0], np.ndarray):
         return n.inputs[0].astype(wanted)
-    return ops.cast(n.tensor(0), dtype)
+    narrow = is_float(dtype) and DTYPES[dtype].bits == 8
+    return ops.cast(n.tensor(0), dtype, overflow="saturate" if narrow and n.get("saturate", 1) else None)
 
 
 def np_dtype(value: Any) -> Any:
     """The NumPy dtype of a tensor or array."""
     return numpy_dtype(value.dtype) if isinstance(value, Tensor) else value.dtype
-
-
-@operator("QuantizeLinear", static=(2,))
-def quantize(n: Node) -> Tensor:
-    zero = n.known(2)
-    if zero is not None and zero.dtype != np.int8:
-        raise Refused("dtype", zero.dtype.name)
-    raise Refused("dtype", "uint8, the default of QuantizeLinear")
-
-
-@operator("DequantizeLinear", static=(2,))
-def dequantize(n: Node) -> Tensor:
-    q, scale, zero = n.tensor(0), n.tensor(1), n.known(2)
-    if n.get("block_size", 0):
-        raise Refused("attribute", "block_size of DequantizeLinear")
-    if scale.ndim == 0 or scale.shape == (1,):
-        at = () if scale.ndim == 0 else (0,)
-        shift = 0 if zero is None else int(zero.reshape(()))
-        return pointwise(lambda v: rg.cast(rg.cast(v, "int32") - shift, scale.dtype) * scale[at], q)
-    return ops.dequantize(q, scale, 0, n.get("axis", 1), dtype=scale.dtype)
 
 
 @operator("Binarizer")
