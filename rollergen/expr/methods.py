@@ -14,21 +14,26 @@ from rollergen.errors import ExpressionError, name_advice, shown
 
 METHODS = (
     "abs", "absolute", "acos", "acosh", "add", "amax", "amin", "argmax", "argmin", "asin", "asinh", "atan", "atan2",
-    "atanh", "bmm", "ceil", "chunk", "clamp", "clip", "cos", "cosh", "cumprod", "cumsum", "div", "divide", "eq",
-    "erf", "erfc", "exp", "exp2", "expand", "expm1", "flip", "floor", "ge", "greater", "greater_equal", "gt",
-    "hardshrink", "isinf", "isnan", "le", "less", "less_equal", "log", "log10", "log1p", "log2", "log_softmax",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lt", "matmul", "max", "maximum", "mean",
-    "min", "minimum", "mm", "mul", "multiply", "ne", "neg", "negative", "not_equal", "permute", "pow", "prelu",
-    "prod", "reciprocal", "relu", "repeat", "reshape", "roll", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh",
-    "softmax", "split", "sqrt", "square", "std", "sub", "subtract", "sum", "t", "tan", "tanh", "tile", "transpose",
-    "tril", "triu", "true_divide", "trunc", "unfold", "var",
+    "atanh", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
+    "bmm", "ceil", "chunk", "clamp", "clip", "cos", "cosh", "cumprod", "cumsum", "div", "divide", "eq", "erf", "erfc",
+    "exp", "exp2", "expand", "expm1", "flip", "floor", "fmod", "ge", "greater", "greater_equal", "gt", "hardshrink",
+    "isinf", "isnan", "le", "less", "less_equal", "log", "log10", "log1p", "log2", "log_softmax", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logsumexp", "lt", "matmul", "max", "maximum", "mean", "min", "minimum",
+    "mm", "mul", "multiply", "ne", "neg", "negative", "not_equal", "permute", "pow", "prelu", "prod", "reciprocal",
+    "relu", "remainder", "repeat", "reshape", "roll", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "softmax",
+    "split", "sqrt", "square", "std", "sub", "subtract", "sum", "t", "tan", "tanh", "tile", "transpose", "tril", "triu",
+    "true_divide", "trunc", "unfold", "var",
 )  # fmt: skip
 """Operators that are methods of torch's tensors too."""
 
 OTHERWISE = {"unfold": "unfold_copy"}
 """Methods that `rg.ops` calls otherwise."""
 
-NUMPYS = {"power": "pow", "rint": "round"}
+NUMPYS = {
+    "power": "pow", "rint": "round", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2",
+    "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "invert": "bitwise_not",
+    "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift",
+}  # fmt: skip
 """NumPy's functions (ufuncs) that `rg.ops` calls otherwise."""
 
 
@@ -46,23 +51,6 @@ def _binary(name: str, **settings: Any) -> Callable[[Any, Any], Any]:
 
 def _swapped(name: str, **settings: Any) -> Callable[[Any, Any], Any]:
     return lambda self, other: OPERATORS[name](other, self, **settings)
-
-
-def _of_conditions(symbol: str, name: str) -> Callable[[Any, Any], Any]:
-    def method(self: Any, other: Any) -> Any:
-        if self.dtype != "bool":
-            raise ExpressionError(
-                f"{symbol} of {self.label}, a tensor of {self.dtype}; expected bool, e.g. A > 0, or rg.ops.{name}"
-            )
-        return OPERATORS[name](self, other)
-
-    return method
-
-
-def _no_remainder(self: Any, other: Any) -> Any:
-    raise ExpressionError(
-        f"% of {self.label}, a tensor of {self.dtype}; expected A - A // b * b: there are no remainders of values"
-    )
 
 
 class Methods:
@@ -89,18 +77,26 @@ class Methods:
     __neg__, __abs__ = _unary("neg"), _unary("abs")
     __lt__, __le__, __gt__, __ge__ = (_binary(name) for name in ("less", "less_equal", "greater", "greater_equal"))
 
-    __and__ = __rand__ = _of_conditions("&", "logical_and")
-    __or__ = __ror__ = _of_conditions("|", "logical_or")
-    __xor__ = __rxor__ = _of_conditions("^", "logical_xor")
-    __mod__ = __rmod__ = _no_remainder
+    __mod__, __rmod__ = _binary("remainder"), _swapped("remainder")
+    __and__, __rand__ = _binary("bitwise_and"), _swapped("bitwise_and")
+    __or__, __ror__ = _binary("bitwise_or"), _swapped("bitwise_or")
+    __xor__, __rxor__ = _binary("bitwise_xor"), _swapped("bitwise_xor")
+    __lshift__, __rlshift__ = _binary("bitwise_left_shift"), _swapped("bitwise_left_shift")
+    __rshift__, __rrshift__ = _binary("bitwise_right_shift"), _swapped("bitwise_right_shift")
+    __invert__ = _unary("bitwise_not")
 
-    def __invert__(self) -> Any:
-        return _of_conditions("~", "not_equal")(self, True)
+    def __pos__(self) -> Any:
+        return self
 
     @property
     def T(self) -> Any:
         """The tensor with its axes in reverse order."""
         return OPERATORS["permute"](self, tuple(reversed(range(self.ndim))))  # type: ignore[attr-defined]
+
+    @property
+    def mT(self) -> Any:
+        """The tensor with its last two axes exchanged."""
+        return OPERATORS["transpose"](self, -2, -1)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in METHODS:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.errors import ExpressionError
+from rollergen.errors import DtypeError, ExpressionError
 from rollergen.expr.methods import METHODS, NUMPYS, OTHERWISE
 from tests.expr.operators.oracle import agree, given, torch
 
@@ -31,6 +31,31 @@ def test_an_operator_of_tensors_is_torchs(name):
     agree(found, arrays[: len(rg.ops.add(*tensors).shape) if "B" in name or name == "a chain" else 1], wanted)
 
 
+WHOLE = {
+    "A % B": lambda a, b: a % b, "7 % B": lambda a, b: 7 % b, "A & B": lambda a, b: a & b, "6 | A": lambda a, b: 6 | a,
+    "A ^ B": lambda a, b: a ^ b, "~A": lambda a, b: ~a, "A << B": lambda a, b: a << b, "A >> B": lambda a, b: a >> b,
+    "-64 >> B": lambda a, b: -64 >> b, "3 << B": lambda a, b: 3 << b, "(+A) * 2": lambda a, b: (+a) * 2,
+    "A.mT": lambda a, b: a.mT,
+    "(A > 0) & B | ~(A > 3)": lambda a, b: (a > 0) & b | ~(a > 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_an_operator_of_tensors_of_integers_is_torchs(name):
+    arrays = {"A": np.arange(-7, 8).reshape(3, 5), "B": np.array([1, 2, 3, 4, 5])}
+    tensors = [rg.tensor(key, array.shape, array.dtype) for key, array in arrays.items()]
+    found, wanted = WHOLE[name](*tensors), WHOLE[name](*map(torch.tensor, arrays.values()))
+    values = found.evaluate(*(array for key, array in arrays.items() if key in name))
+    assert found.dtype == str(wanted.dtype).removeprefix("torch.")
+    np.testing.assert_array_equal(values, wanted.numpy())
+
+
+@pytest.mark.parametrize(("symbol", "of"), [("&", lambda x: x & 1), ("<<", lambda x: x << 1), ("%", lambda x: 2 % x)])
+def test_bits_and_remainders_of_floats_are_refused(symbol, of):
+    with pytest.raises(DtypeError, match="x has dtype float32; expected an integer one"):
+        of(rg.tensor("x", (5,)))
+
+
 def test_methods_are_operators_and_methods_of_torch_too():
     assert all(hasattr(torch.Tensor, name) and hasattr(rg.ops, OTHERWISE.get(name, name)) for name in METHODS)
     x = rg.tensor("x", (3, 5))
@@ -39,7 +64,7 @@ def test_methods_are_operators_and_methods_of_torch_too():
         _ = x.summ
 
 
-@pytest.mark.parametrize("name", ["exp", "floor", "rint", "negative", "sqrt"])
+@pytest.mark.parametrize("name", ["exp", "floor", "rint", "negative", "sqrt", "arctan", "arcsinh"])
 def test_numpys_functions_of_a_tensor_are_expressions(name):
     (x,), (a,), _ = given((3, 5), positive=True)
     function = getattr(np, name)
