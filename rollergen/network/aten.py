@@ -67,16 +67,12 @@ def _scaled(function: Function, conditions: Function | None = None) -> Function:
 
 
 def _div(a: Any, b: Any, rounding_mode: str | None = None) -> Tensor:
-    if rounding_mode is not None:
-        raise NotExpressedError(f"rounding_mode {rounding_mode!r}")
-    return ops.div(*_promoted(a, b, floating=True))
+    whole = rounding_mode is not None
+    return ops.div(*_promoted(a, b, floating=not whole), rounding_mode=rounding_mode)
 
 
 def _power(a: Any, b: Any) -> Tensor:
-    x, y = _promoted(a, b)
-    if not all(is_float(one.dtype) for one in (x, y) if isinstance(one, Tensor)):
-        raise NotExpressedError("powers of integers")
-    return ops.pow(x, y)
+    return ops.pow(*_promoted(a, b))
 
 
 def _of_conditions(function: Function) -> Function:
@@ -166,22 +162,28 @@ def _convolution(
 ) -> Tensor:  # fmt: skip
     if not transposed:
         return {3: ops.conv1d, 4: ops.conv2d, 5: ops.conv3d}[x.ndim](x, w, b, stride, padding, dilation, groups)
-    if x.ndim != 4:
-        raise NotExpressedError(f"a transposed convolution of {x.ndim - 2} dimensions")
-    return ops.conv_transpose2d(x, w, b, stride, padding, output_padding, groups, dilation)
+    function = {3: ops.conv_transpose1d, 4: ops.conv_transpose2d, 5: ops.conv_transpose3d}[x.ndim]
+    return function(x, w, b, stride, padding, output_padding, groups, dilation)
 
 
 def _pool(function: Function) -> Function:
     return lambda x, size, stride=(), *rest: function(x, size, stride or None, *rest)
 
 
-def _adaptive_average(x: Tensor, size: Sequence[int]) -> Tensor:
-    high, wide = x.shape[-2:]
-    if x.ndim != 4 or high % size[0] or wide % size[1]:
-        raise NotExpressedError(f"adaptive pooling of {x.shape} to {tuple(size)}, which differs from window to window")
-    if tuple(size) == (1, 1):
-        return ops.global_avg_pool(x)
-    return ops.avg_pool2d(x, (high // size[0], wide // size[1]))
+def _adaptive_maximum(function: Function) -> Function:
+    return lambda x, size: function(x, tuple(size), True)
+
+
+def _instance_norm(
+    x: Tensor, w: Any, b: Any, mean: Any, var: Any, of_input: bool, momentum: float, eps: float, cudnn: bool
+) -> Tensor:
+    return ops.instance_norm(x, mean, var, w, b, of_input, momentum, eps)
+
+
+def _cross_entropy(
+    x: Tensor, target: Tensor, w: Any = None, reduction: int = 1, ignored: int = -100, smoothing: float = 0.0
+) -> Tensor:
+    return ops.cross_entropy(x, target, w, None, ignored, None, ("none", "mean", "sum")[reduction], smoothing)
 
 
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -275,12 +277,20 @@ def _pad(x: Tensor, widths: Sequence[int], mode: str = "constant", value: Any = 
     return ops.pad(x, tuple(widths), mode, _cast(value or 0, x.dtype))
 
 
-def _upsample(x: Tensor, size: Any, *scales: Any) -> Tensor:
-    """``.vec`` has (size, scales), ``.default`` (size, scale, scale)."""
-    wanted = size or [int(extent * factor) for extent, factor in zip(x.shape[2:], scales[0], strict=True)]
-    if any(new % old for new, old in zip(wanted, x.shape[2:], strict=True)):
-        raise NotExpressedError(f"nearest neighbours of {x.shape[2:]} to {tuple(wanted)}, no multiple")
-    return ops.upsample_nearest(x, tuple(wanted))
+def _resized(mode: str, x: Tensor, size: Any, scales: Sequence[Any], align: bool | None = None) -> Tensor:
+    """``.vec`` has the scales in a list, ``.default`` one by one, None where there are none."""
+    factors = scales[0] if len(scales) == 1 and isinstance(scales[0], (tuple, list)) else scales
+    if factors and None not in factors:
+        return ops.interpolate(x, scale_factor=tuple(factors), mode=mode, align_corners=align)
+    return ops.interpolate(x, tuple(size), mode=mode, align_corners=align)
+
+
+def _interpolated(mode: str) -> Function:
+    return lambda x, size, align, *scales: _resized(mode, x, size, scales, align)
+
+
+def _nearest(x: Tensor, size: Any, *scales: Any) -> Tensor:
+    return _resized("nearest", x, size, scales)
 
 
 def _to(x: Tensor, dtype: Any = None, *_: Any, **more: Any) -> Tensor:
@@ -294,7 +304,21 @@ def _same(x: Tensor, *_: Any, **more: Any) -> Tensor:
 _MAXIMUM = _binary(ops.maximum, conditions=lambda a, b: a | b)
 _MINIMUM = _binary(ops.minimum, conditions=lambda a, b: a & b)
 
+_LITERAL = (
+    "acos", "acosh", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "asin", "asinh", "atan",
+    "atan2", "atanh", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "ceil", "celu", "conv_transpose1d", "conv_transpose3d", "cos", "cosh", "erfc", "exp2", "expm1",
+    "fmod", "isinf", "isnan", "log10", "log1p", "log2", "logical_xor", "mish", "pixel_shuffle", "pixel_unshuffle",
+    "remainder", "sign", "sin", "sinh", "softshrink", "tan", "tril", "triu", "trunc",
+)  # fmt: skip
+"""Operators of `rg.ops` that take ATen's arguments as they are."""
+
+_SYMBOLS = {"and": "and", "or": "or", "xor": "xor", "lshift": "left_shift", "rshift": "right_shift"}
+
 TABLE: dict[str, Function] = {
+    **{name: getattr(ops, name) for name in _LITERAL},
+    **{f"__{name}__": getattr(ops, f"bitwise_{ours}") for name, ours in _SYMBOLS.items()},
+    "floor_divide": lambda a, b: _div(a, b, "floor"), "log_sigmoid": ops.logsigmoid,
     **{name: getattr(ops, name) for name in ("abs", "neg", "floor", "round", "relu", "silu", "leaky_relu")},
     **{name: _unary(getattr(ops, name)) for name in ("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid")},
     "gelu": ops.gelu, "elu": _elu, "softplus": _softplus, "clamp": _clamp, "clamp_min": _clamp, "hardtanh": _clamp,
@@ -326,7 +350,13 @@ TABLE: dict[str, Function] = {
     "convolution": _convolution,
     "max_pool2d": _pool(ops.max_pool2d), "avg_pool2d": _pool(ops.avg_pool2d),
     "max_pool2d_with_indices": lambda *given: (_pool(ops.max_pool2d)(*given), None),
-    "adaptive_avg_pool2d": _adaptive_average, "_adaptive_avg_pool2d": _adaptive_average,
+    "max_pool1d": _pool(ops.max_pool1d), "avg_pool1d": _pool(ops.avg_pool1d), "avg_pool3d": _pool(ops.avg_pool3d),
+    "max_pool3d": _pool(ops.max_pool3d),
+    "max_pool3d_with_indices": lambda *given: (_pool(ops.max_pool3d)(*given), None),
+    "_adaptive_avg_pool2d": ops.adaptive_avg_pool2d, "_adaptive_avg_pool3d": ops.adaptive_avg_pool3d,
+    **{name: _adaptive_maximum(getattr(ops, name)) for name in (f"adaptive_max_pool{n}d" for n in (1, 2, 3))},
+    "instance_norm": _instance_norm, "cross_entropy_loss": _cross_entropy,
+    "im2col": ops.unfold, "unfold": ops.unfold_copy, "repeat": lambda x, times: ops.repeat(x, tuple(times)),
     "linear": ops.linear, "matmul": _matmul, "mm": _matmul, "bmm": _matmul, "addmm": _addmm, "baddbmm": _addmm,
     "scaled_dot_product_attention": _attention,
     "view": _shape_of, "reshape": _shape_of, "_unsafe_view": _shape_of, "squeeze": _without, "unsqueeze": _with,
@@ -338,7 +368,9 @@ TABLE: dict[str, Function] = {
     "roll": _roll, "flip": lambda x, dims: ops.getitem(x, tuple(
         slice(None, None, -1 if d in _axes(x, list(dims)) else 1) for d in range(x.ndim))),
     "constant_pad_nd": lambda x, widths, value=0: _pad(x, widths, value=value), "pad": _pad,
-    "upsample_nearest1d": _upsample, "upsample_nearest2d": _upsample, "upsample_nearest3d": _upsample,
+    **dict.fromkeys((f"upsample_nearest{n}d" for n in (1, 2, 3)), _nearest),
+    "upsample_linear1d": _interpolated("linear"), "upsample_bilinear2d": _interpolated("bilinear"),
+    "upsample_trilinear3d": _interpolated("trilinear"), "upsample_bicubic2d": _interpolated("bicubic"),
     "_to_copy": _to, "to": _to,
     **dict.fromkeys(("clone", "contiguous", "alias", "detach", "detach_", "dropout", "lift_fresh_copy"), _same),
 }  # fmt: skip

@@ -1,0 +1,70 @@
+"""Operators of torch that models use: each is a kernel, and its result torch's."""
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+IMAGE, WHOLE = (2, 4, 6, 6), torch.arange(-6, 6).reshape(3, 4)
+
+FAMILIES = {
+    "functions": [
+        torch.sin, torch.cos, torch.ceil, torch.trunc, torch.sign, torch.erfc, torch.expm1, torch.isnan,
+        lambda x: torch.log1p(x.abs()), lambda x: torch.atan2(x, x + 1), F.mish, F.celu, F.softshrink, F.logsigmoid,
+    ],
+    "pooling": [
+        lambda x: F.adaptive_avg_pool2d(x, 4), lambda x: F.adaptive_max_pool2d(x, (5, 1)), lambda x: F.avg_pool3d(x, 2),
+        lambda x: F.adaptive_avg_pool1d(x[0], 4), lambda x: F.max_pool3d(x, 2), lambda x: F.avg_pool1d(x[0], 3),
+    ],
+    "norms and losses": [
+        F.instance_norm, lambda x: F.local_response_norm(x, 3), lambda x: F.instance_norm(x, weight=x[0, :, 0, 0]),
+        lambda x: F.cross_entropy(x, torch.ones(2, 6, 6, dtype=torch.long)),
+        lambda x: F.cross_entropy(x, torch.zeros(2, 6, 6, dtype=torch.long), reduction="sum", label_smoothing=0.1),
+    ],
+    "sizes": [
+        lambda x: F.interpolate(x, (9, 5)), lambda x: F.interpolate(x, scale_factor=1.7),
+        lambda x: F.interpolate(x, (9, 5), mode="bilinear"),
+        lambda x: F.interpolate(x, scale_factor=(1.5, 0.7), mode="bilinear", align_corners=True),
+        lambda x: F.interpolate(x, (4, 8), mode="bicubic"), lambda x: F.interpolate(x[0], 7, mode="linear"),
+        lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear", recompute_scale_factor=True),
+    ],
+    "rearrangements": [
+        lambda x: x.repeat(2, 1, 1, 2), lambda x: F.pixel_shuffle(x, 2), torch.tril, lambda x: x.unfold(2, 3, 2),
+        lambda x: F.unfold(x, (3, 2), padding=1), lambda x: F.conv_transpose1d(x[0], x[0, 0, :, :3, None].mT),
+        lambda x: F.conv_transpose3d(x[None], x[:, None, :2, :2, :2], stride=2),
+    ],
+}  # fmt: skip
+INTEGERS = [
+    lambda x: x // 4, lambda x: torch.div(x, 4, rounding_mode="trunc"), lambda x: x % 4, lambda x: torch.fmod(x, 4),
+    lambda x: x & 3, lambda x: 4 | x, lambda x: x ^ 5, lambda x: ~x, lambda x: x << 2, lambda x: x >> 1,
+    lambda x: x**2, torch.bitwise_not, lambda x: torch.bitwise_and(x, x + 1),
+]  # fmt: skip
+
+
+class All(torch.nn.Module):
+    def __init__(self, functions):
+        super().__init__()
+        self.functions = functions
+
+    def forward(self, x):
+        return tuple(one(x) for one in self.functions)
+
+
+def held(functions, x):
+    made = rg.compile(All(functions).eval(), (x,), "cpu", profile=False)
+    assert [one.reason for one in made.layers if one.kernel is None] == []
+    for number, (found, wanted) in enumerate(zip(made(x), All(functions)(x), strict=True)):
+        assert found.dtype == wanted.dtype and found.shape == wanted.shape, number
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=2e-5, atol=2e-5, err_msg=str(number))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_is_torchs(family):
+    torch.manual_seed(0)
+    held(FAMILIES[family], torch.randn(IMAGE))
+
+
+def test_operators_of_integers_are_torchs():
+    held(INTEGERS, WHOLE)
