@@ -28,7 +28,7 @@ Patches = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ordeal:
+class HostileRun:
     """One kind of hostile inputs.  ``absolute``: errors lie on the scale of the definition on absolute inputs."""
 
     title: str
@@ -36,7 +36,7 @@ class Ordeal:
     absolute: bool = False
 
 
-def ordeals(facts: Facts, seed: int) -> tuple[Ordeal, ...]:
+def hostile_runs(facts: Facts, seed: int) -> tuple[HostileRun, ...]:
     """The kinds of hostile inputs that say something about a program, at the points that `seed` samples."""
     kinds = [kind for kind in HOSTILE if kind.applies(facts)]
     if not kinds:
@@ -49,7 +49,7 @@ def ordeals(facts: Facts, seed: int) -> tuple[Ordeal, ...]:
             if values.size and buffer.name in offsets:
                 patches[buffer.name] = _patch(offsets[buffer.name], sparse, values, number)
         if patches:
-            found.append(Ordeal(kind.title, patches, kind.absolute))
+            found.append(HostileRun(kind.title, patches, kind.absolute))
     return tuple(found)
 
 

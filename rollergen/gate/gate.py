@@ -21,7 +21,7 @@ import numpy as np
 
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer
-from rollergen.gate.adversarial import Ordeal, Patches, ordeals
+from rollergen.gate.adversarial import HostileRun, Patches, hostile_runs
 from rollergen.gate.comparison import Comparison, Oracle, disagreements, said
 from rollergen.gate.facts import Facts
 from rollergen.gate.footprint import checking, require, with_temporaries
@@ -89,10 +89,11 @@ class Gate:
         names = ", ".join(buffer.name for buffer in program.outputs)
         require(checking(program, memory is HOST), memory, f"checking candidates of {names}")
         self._trials = make_trials(facts, np.random.default_rng(seed), memory)
-        self._ordeals = ordeals(facts, seed + 1)
+        self._hostile_runs = hostile_runs(facts, seed + 1)
         flat = {name: array.reshape(-1) for name, array in self._trials[0].pristine.items()}
         self._ordinary = {
-            ordeal.title: {name: flat[name][at] for name, (at, _) in ordeal.patches.items()} for ordeal in self._ordeals
+            hostile.title: {name: flat[name][at] for name, (at, _) in hostile.patches.items()}
+            for hostile in self._hostile_runs
         }
         self._outputs = memory.guarded(program.outputs, LEADS[0]), memory.guarded(program.outputs, LEADS[1], 1)
         self._reference: Reference | None = None
@@ -119,8 +120,8 @@ class Gate:
         if not problems:
             for trial in self._trials[2:]:
                 self._run(replace(attempt, points=_some(points)), trial, 0, problems, poisoned_as=2)
-            for ordeal in self._ordeals:
-                self._suffer(attempt, ordeal, problems)
+            for hostile in self._hostile_runs:
+                self._hostile_run(attempt, hostile, problems)
         self._seconds += time.perf_counter() - began
         if not problems:
             problems += self._admitted(attempt)
@@ -129,14 +130,14 @@ class Gate:
     def revoked(self) -> dict[int, str]:
         """By number of candidates that had passed, why they are wrong after all: later ones showed it, or whole tiles,
         which are looked at now if no other candidate passed."""
-        if self._reference is not None and not self._reference.seconded:
+        if self._reference is not None and not self._reference.confirmed:
             self._revoke(self._reference.examine(0.0, sample=True))
         return self._revoked
 
     def _admitted(self, attempt: _Attempt) -> list[str]:
-        """A candidate that passed all runs seconds the reference, or becomes it; then, what its tiles show."""
+        """A candidate that passed all runs confirms the reference, or becomes it; then, what its tiles show."""
         if self._reference is not None:
-            self._reference.seconded = True
+            self._reference.confirmed = True
             return []
         facts, second = attempt.facts, self._trials[1]
         reference = Reference(
@@ -187,15 +188,15 @@ class Gate:
         problems += [f"{trial.title}: {text}" for text in found]
         return results
 
-    def _suffer(self, attempt: _Attempt, ordeal: Ordeal, problems: list[str]) -> None:
-        """One run on hostile inputs: those of the first trial, for the time being with the ordeal's elements."""
-        base, ordinary = self._trials[0], self._ordinary[ordeal.title]
-        self._replace(base, ordeal.patches)
+    def _hostile_run(self, attempt: _Attempt, hostile: HostileRun, problems: list[str]) -> None:
+        """One run on hostile inputs: those of the first trial, for the time being with its elements."""
+        base, ordinary = self._trials[0], self._ordinary[hostile.title]
+        self._replace(base, hostile.patches)
         try:
-            trial = Trial(ordeal.title, base.inputs, base.pristine, absolute=ordeal.absolute)
+            trial = Trial(hostile.title, base.inputs, base.pristine, absolute=hostile.absolute)
             self._run(attempt, trial, 0, problems)
         finally:
-            self._replace(base, {name: (at, ordinary[name]) for name, (at, _) in ordeal.patches.items()})
+            self._replace(base, {name: (at, ordinary[name]) for name, (at, _) in hostile.patches.items()})
 
     def _replace(self, trial: Trial, patches: Patches) -> None:
         """Few elements of a trial's inputs."""

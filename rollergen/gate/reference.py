@@ -25,13 +25,13 @@ Kept = Mapping[tuple[str, str], Array]
 class Reference:
     """A candidate that passed, its facts and outputs.
 
-    ``number``: which; ``seconded``: whether another that passed was compared with it in full.
+    ``number``: which; ``confirmed``: whether another that passed was compared with it in full.
     """
 
     def __init__(
         self, number: int, facts: Facts, outputs: Kept, trial: Trial, comparison: Comparison, seed: int, memory: Memory
     ) -> None:
-        self.number, self.outputs, self.seconded = number, outputs, False
+        self.number, self.outputs, self.confirmed = number, outputs, False
         self.compared = 0
         self.facts, self._trial, self._comparison, self._memory = facts, trial, comparison, memory
         self._small = sum(math.prod(axis.extent for axis in d.axes) for d in facts.tensor_ops) <= SMALL

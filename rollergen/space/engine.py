@@ -244,7 +244,7 @@ def tiles(space: TileSpace, alignment: Sequence[Rule], tally: Tally) -> Points:
     return points
 
 
-def sieved(space: TileSpace, rules: Sequence[Rule], points: Points, tally: Tally) -> Points:
+def filtered(space: TileSpace, rules: Sequence[Rule], points: Points, tally: Tally) -> Points:
     """The points of the space that all of these rules admit."""
     for rule in rules:
         if rule.holds(space.rules) and any(rule.needs(space, digit) for digit in space.digits):

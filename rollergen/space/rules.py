@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.program.rprogram import PARALLEL
-from rollergen.space.engine import Facts, Points, Rule, Tally, TileSpace, pads, sieved, tiles
+from rollergen.space.engine import Facts, Points, Rule, Tally, TileSpace, filtered, pads, tiles
 from rollergen.tile.rules import aligned_multiple
 
 LONGER = "longer than the axes"
@@ -77,13 +77,13 @@ def aligned_tiles(space: TileSpace, tally: Tally, grown: Points | None = None) -
     if grown is None:
         return found
     known = len(found)
-    united = found.united(sieved(space, space.limits, grown, tally))
+    united = found.united(filtered(space, space.limits, grown, tally))
     tally.considered += len(united) - known
-    return sieved(space, ALIGNMENT, united, tally)
+    return filtered(space, ALIGNMENT, united, tally)
 
 
 def aligned_points(space: TileSpace, points: Points, tally: Tally) -> Points:
     """Those of the points that the limits and the alignment rules of the space admit."""
-    found = sieved(space, (*space.limits, *ALIGNMENT), points, tally)
+    found = filtered(space, (*space.limits, *ALIGNMENT), points, tally)
     tally.considered += len(found)
     return found

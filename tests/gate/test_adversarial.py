@@ -6,7 +6,7 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
-from rollergen.gate.adversarial import ordeals
+from rollergen.gate.adversarial import hostile_runs
 from rollergen.gate.facts import Facts
 from rollergen.gate.gate import Gate
 from rollergen.gate.inputs import CANCELLING, ENDS, INFINITE, LARGE, SPECIAL
@@ -27,7 +27,7 @@ def gate(expression):
 
 
 def titles(expression):
-    return {one.title for one in ordeals(Facts(program_of(expression)), 1)}
+    return {one.title for one in hostile_runs(Facts(program_of(expression)), 1)}
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from rollergen.program.matrix import (
     ROW_BYTES,
     factor_dtype,
     first_fragment_loop,
-    groups,
     matrix_axes,
     matrix_instruction,
     matrix_operands,
+    scratch_bytes,
     scratch_pitch,
 )
 from rollergen.program.model.access import Access
@@ -71,7 +71,7 @@ def fragment_registers(nest: Nest, device: Device) -> Number:
 
 
 def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
-    """The loads of both operands' fragments, and the passage of opaque results through the block's layer."""
+    """The loads of both operands' fragments, and those of opaque results that pass through the block's layer."""
     one = device.instruction(nest.stage.compute.instruction)
     operands = matrix_operands(nest.facts.op, matrix_axes(nest.stage), one)
     if operands is None:
@@ -89,10 +89,10 @@ def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
             service = per_distinct(lambda extent, pitch=pitch, layer=layer: _row_service(pitch(extent), layer), row)
             loads = steps * count * registers / _REGISTERS_AT_ONCE
             found.append(Access(load, "read", copy.to_layer, loads, ROW_BYTES, service))
-    return (*found, *_passage(nest, device, one, rows * columns, found))
+    return (*found, *_results_through(nest, device, one, rows * columns, found))
 
 
-def _passage(
+def _results_through(
     nest: Nest, device: Device, one: Instruction, count: Number, operands: list[Access]
 ) -> tuple[Access, ...]:
     """Once for each tile: written by the instruction's store, read by the threads that store the elements."""
@@ -112,9 +112,7 @@ def _row_service(pitch: int, layer: MemoryLayer) -> int:
     return wavefronts(addresses, ROW_BYTES, layer, merge_pairs=False)
 
 
-def passage_bytes(nest: Nest, device: Device) -> Number:
+def scratch_of(nest: Nest, device: Device) -> Number:
     """Bytes of the block's layer through which opaque results pass."""
     one = instruction_of(nest, device)
-    if one is None or not scratch_pitch(one):
-        return 0
-    return groups(nest.stage) * one.m * scratch_pitch(one) * ITEMSIZE[one.accumulator_dtype]
+    return 0 if one is None else scratch_bytes(nest.stage, one)

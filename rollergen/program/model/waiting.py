@@ -1,7 +1,7 @@
 """Elements of a block's window that wait for a later use: how many registers they take, and what has no room.
 
-What finds no register is parked in the thread's own memory, written once and read at each later use; the caches
-hold it as far as they reach.
+What finds no register is parked in the thread's own memory (CUDA: local memory), written once and read at each later
+use; the caches hold it as far as they reach.
 """
 
 from __future__ import annotations

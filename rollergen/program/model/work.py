@@ -13,8 +13,8 @@ from rollergen.program.model.costs import Costs
 from rollergen.program.model.fragments import (
     fragment_registers,
     instruction_of,
-    passage_bytes,
     products,
+    scratch_of,
 )
 from rollergen.program.model.lanes import lanes_apart, masks_loads
 from rollergen.program.model.levels import outer_accesses, outer_registers
@@ -353,7 +353,7 @@ def _shared_bytes(nest: Nest, device: Device) -> Number:
     for copy in nest.stage.copies:
         if copy.to_layer != device.layers[0].name:
             total = total + tile_bytes(nest, copy)
-    return total + passage_bytes(nest, device)
+    return total + scratch_of(nest, device)
 
 
 def _stagings(nest: Nest, device: Device) -> tuple[tuple[Number, Number], ...]:
