@@ -11,6 +11,7 @@ from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.scalars import Expr, alike, as_expr, binary, is_scalar, literal, merge_axes, python_scalar
 from rollergen.expr.show import show
 from rollergen.expr.values import Cast, Select, Unary
+from rollergen.hal.dtypes import DTYPES
 
 _DIVISIONS = {"floor": ("floor_divide", "remainder"), "trunc": ("trunc_divide", "fmod")}
 
@@ -82,8 +83,9 @@ def cast(x: Any, dtype: Any, overflow: str | None = None) -> Expr:
     """`x` converted to `dtype` (towards zero from floating to integer).  Accepts indices.
 
     `overflow` says what numbers beyond the dtype's range become.  None: integers wrap around, floats are infinite (NaN
-    in a dtype without infinities), and of floats made integers it is left open.  "wrap": such floats wrap around too,
-    up to 2**63.  "saturate": the nearest that the dtype holds; NaN is 0 as an integer.
+    in a dtype without infinities), negative floats made unsigned integers wrap around, and of other floats made
+    integers it is left open.  "wrap": such floats wrap around too, up to 2**63.  "saturate": the nearest that the dtype
+    holds; NaN is 0 as an integer.
 
     >>> import rollergen as rg
     >>> A = rg.tensor("A", (3,))
@@ -97,7 +99,21 @@ def cast(x: Any, dtype: Any, overflow: str | None = None) -> Expr:
     e = literal(python_scalar(x), name, "rg.cast") if precise else as_expr(x, "rg.cast")
     if overflow is not None:
         e = _limited(e, name, overflow)
-    return e if e.dtype == name else Expr(Cast(e.value, name), e.axes)
+    elif is_float(e.dtype) and is_integer(name) and not DTYPES[name].signed:
+        return _unsigned(e, name)
+    return _converted(e, name)
+
+
+def _converted(x: Expr, dtype: str) -> Expr:
+    return x if x.dtype == dtype else Expr(Cast(x.value, dtype), x.axes)
+
+
+def _unsigned(x: Expr, dtype: str) -> Expr:
+    """A float as an unsigned integer, negative ones through a signed one, which C leaves open and GPUs take for 0."""
+    row = DTYPES[dtype]
+    if row.bits < 32:
+        return _converted(_converted(x, "int32"), dtype)
+    return select(x < 0.0, _converted(_converted(x, f"int{row.bits}"), dtype), _converted(x, dtype))
 
 
 def _limited(x: Expr, dtype: str, overflow: str) -> Expr:
@@ -117,7 +133,7 @@ def _limited(x: Expr, dtype: str, overflow: str) -> Expr:
         return x if most <= high else minimum(maximum(x, low), high)
     number = select(x == x, x, 0.0)
     held = largest_float(x.dtype, int(high))
-    whole = cast(minimum(maximum(number, float(max(low, least))), held), dtype)
+    whole = _converted(minimum(maximum(number, float(max(low, least))), held), dtype)
     return whole if held == high else select(number > held, literal(int(high), dtype, "rg.cast"), whole)
 
 

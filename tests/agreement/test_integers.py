@@ -97,6 +97,22 @@ def test_conversions_between_integers_keep_the_low_bits(source, target):
     assert np.array_equal(expression.evaluate(arrays["X"]), want)
 
 
+@pytest.mark.parametrize("target", [name for name in INTEGERS if name.startswith("uint")])
+@pytest.mark.parametrize("source", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("columns", [1, 5, 131])
+def test_negative_floats_wrap_around_as_unsigned_integers(columns, source, target):
+    expression = rg.ops.cast(T("X", (3, columns), source), target)
+    numbers = np.linspace(-2000.5, 250, 3 * columns).reshape(3, columns).astype(source)
+    want = numbers.astype(np.int64).astype(target)
+    assert np.array_equal(expression.evaluate(numbers), want)
+    assert np.array_equal(rg.build(expression, "cpu", top_k=1, cache=False)(numbers), want)
+    spec = device("mi50")
+    program = construct(canonicalize(expression), spec, top_k=1)[0].program
+    arrays, out = {"X": numbers}, program.outputs[0].name
+    assert np.array_equal(interpreted(program, arrays, spec, 200)[0].outputs[out], want)
+    assert np.array_equal(run_opencl(program, arrays, spec)[out], want)
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_a_kernel_of_integers_is_built_explained_saved_and_loaded(dtype, tmp_path):
     expression = wrapping(dtype)
