@@ -119,3 +119,12 @@ def test_a_number_beyond_the_largest_is_refused_as_a_literal():
     with pytest.raises(rg.errors.DtypeError, match="does not fit float8_e4m3fn"):
         rg.ops.add(T("X", (4,), "float8_e4m3fn"), 500.0)
     assert float(ml_dtypes.finfo("float8_e4m3fn").max) == 448
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tiles_read_elements_that_lie_apart(dtype):
+    x = T("X", (12, 6), dtype)
+    program = program_of(rg.compute((6, 3), lambda i, j: x[i * 2, j * 2]), "ipu")
+    arrays = {"X": words(dtype)[:72].reshape(12, 6)}
+    result = interpreted(program, arrays, device("ipu"), 200)[0]
+    assert same(result.outputs[program.outputs[0].name], arrays["X"][::2, ::2])

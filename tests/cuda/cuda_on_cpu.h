@@ -39,6 +39,7 @@ VECTORS(unsigned int, uint, 8, 16)
 VECTORS(short, short, 4, 8)
 VECTORS(unsigned short, ushort, 4, 8)
 VECTORS(signed char, char, 2, 4)
+VECTORS(unsigned char, uchar, 2, 4)
 VECTORS(long long, longlong, 16, 16)
 VECTORS(unsigned long long, ulonglong, 16, 16)
 

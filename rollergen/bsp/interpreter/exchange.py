@@ -11,10 +11,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from rollergen.bsp.interpreter.supersteps import Points
-from rollergen.bsp.interpreter.tile_tensors import TileTensor
+from rollergen.bsp.interpreter.tile_tensors import TileTensor, strided
 from rollergen.bsp.program import (
     Ranges,
     copy_digits,
@@ -76,7 +75,7 @@ class Local:
                 return None
             begin += int(place[0]) * stride
         flat = self.values.reshape(-1)[begin // self.values.itemsize :]
-        return as_strided(flat, (len(self.values), *shape), (self.values.strides[0], *strides), writeable=False)
+        return strided(flat, (len(self.values), *shape), (self.values.strides[0], *strides), writeable=False)
 
     def read(self, positions: Sequence[Array], wanted: Array, where: str) -> Array:
         """Elements at tensor positions (arrays [tile, ...]), each row's from its own row only.

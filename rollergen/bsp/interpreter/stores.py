@@ -7,10 +7,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from rollergen.bsp.interpreter.supersteps import Points
-from rollergen.bsp.interpreter.tile_tensors import TileTensor, block_order, dense_bytes, tile_tensor_of
+from rollergen.bsp.interpreter.tile_tensors import TileTensor, block_order, dense_bytes, strided, tile_tensor_of
 from rollergen.bsp.program import matrix_instruction, partial_shape, round_up
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
@@ -95,7 +94,7 @@ class Stored:
         if not 0 <= begin <= last < self.output.elements:
             raise ProgramError(f"stage {self.stage.name} stores beyond {self.output.name}")
         for array, new in ((self.tile, tile), (self.place, self._places(sizes)), (self.values, results)):
-            as_strided(array[begin:], sizes, [step * array.itemsize for step in steps])[...] = new
+            strided(array[begin:], sizes, [step * array.itemsize for step in steps])[...] = new
 
     def _places(self, sizes: tuple[int, ...]) -> Array:
         """Places of the first `sizes` results of a block: as in the whole block for parts, else one after the other."""

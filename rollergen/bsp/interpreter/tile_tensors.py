@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from rollergen.bsp.program import (
     GRANULE_BYTES,
@@ -254,3 +255,9 @@ def block_order(stage: Stage, local: Mapping[str, Array], shape: Mapping[str, in
         value = local[name] // digit.unit if digit.block else local[name] % digit.unit
         order = order * size + value
     return order
+
+
+def strided(array: np.ndarray, shape: Sequence[int], strides: Sequence[int], writeable: bool = True) -> np.ndarray:
+    """A view with other extents and strides in bytes, of any dtype: NumPy's own knows no floats of 8 bits."""
+    words = array.view(f"u{array.itemsize}")
+    return as_strided(words, tuple(shape), tuple(strides), writeable=writeable).view(array.dtype)
