@@ -135,7 +135,7 @@ def _layer_norm(f: Fields) -> Tensor:
 
 
 def _rms_norm(f: Fields) -> Tensor:
-    return rg.ops.rms_norm(_rows(f), f["columns"], _x(f, "W", f["columns"]), name="Y")
+    return rg.ops.rms_norm(_rows(f), f["columns"], _x(f, "W", f["columns"]), 1e-6, name="Y")
 
 
 def _swiglu(f: Fields) -> Tensor:
