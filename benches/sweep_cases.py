@@ -201,6 +201,9 @@ def _views() -> Iterator[tuple[str, str, Make]]:
     yield "einsum", "", lambda t, r, c: rg.ops.einsum("...ij,jk->...k", t("x", (3, r, c)), t("w", (c, 2)))
     yield "unfold_copy", "", lambda t, r, c: rg.ops.unfold_copy(t("x", (r, c)), 1, 1 + c // 8, 2)
     yield "reshape", "", lambda t, r, c: rg.ops.reshape(t("x", (r, c)), (c, r))
+    yield "flatten", "", lambda t, r, c: rg.ops.flatten(rg.ops.t(t("x", (r, c))))
+    yield "squeeze", "", lambda t, r, c: rg.ops.squeeze(t("x", (r, 1, c)))
+    yield "unsqueeze", "", lambda t, r, c: rg.ops.unsqueeze(t("x", (r, c)), 1)
     yield "reshape", "of a transpose", lambda t, r, c: rg.ops.reshape(rg.ops.t(t("x", (r, c))), (-1,))
     for mode in ("bicubic", "area"):
         yield "interpolate", mode, lambda t, r, c, m=mode: rg.ops.interpolate(t("x", (1, 2, r, c)), (c, r), mode=m)

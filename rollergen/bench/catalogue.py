@@ -291,6 +291,9 @@ def _views() -> Iterator[Operator]:
     ):  # fmt: skip
         passed = lambda s, t, size=size: {size: _tuple(s["to"])}
         yield _entry(name, example, _one, arguments=("to",), passed=passed)
+    yield _entry("flatten", "shape=64x32x96", _one)
+    yield _entry("squeeze", "shape=1024x1x1024", _one)
+    yield _entry("unsqueeze", "shape=1024x1024 dim=1", _one, arguments=("dim",))
     yield _entry("concat", "shape=1024x1024 dim=1", lambda s, t: (tuple(_two(s, t)),))
     yield _entry(
         "getitem", "shape=1024x1024 start=1 step=2", _one, optional=(("start", None), ("stop", None), ("step", None)),

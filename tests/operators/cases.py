@@ -233,6 +233,9 @@ CASES: dict[str, Case] = {
         lambda: ops.attention(T("q", (4, 9, 8)), T("k", (2, 13, 8)), T("v", (2, 13, 5)), enable_gqa=True), FUNCTION, "any"
     ),
     "reshape": Case(lambda: ops.reshape(T("x", (6, 35)), (14, -1))),
+    "flatten": Case(lambda: ops.flatten(T("x", X3), 0, 1)),
+    "squeeze": Case(lambda: ops.squeeze(T("x", (5, 1, 7)))),
+    "unsqueeze": Case(lambda: ops.unsqueeze(T("x", X3), -1)),
     "reshape across": Case(lambda: ops.reshape(ops.t(T("x", (6, 35))), (15, 14))),
     "expand": Case(lambda: ops.expand(T("x", (5, 1)), (3, 5, 7))),
     "upsample_nearest": Case(lambda: ops.upsample_nearest(T("x", (2, 3, 5, 7)), scale_factor=(2, 3))),

@@ -289,7 +289,8 @@ OPERATORS: dict[str, Make] = {
     "matmul": product, "mm": product, "batch_matmul": batched, "bmm": batched,
     "max": lambda s: ops.max(T("x", s.shape())), "min": lambda s: ops.min(T("x", s.shape())), "linear": linear, "quantized_matmul": quantized, "where": chosen,
     "depthwise_conv2d": depthwise, **{f"conv_transpose{rank}d": transposed(rank) for rank in (1, 2, 3)}, "batch_norm": by_channel, "bias_add": biased,
-    "scaled_dot_product_attention": attention, "permute": moved, "transpose": moved, "t": turned, "reshape": reshaped, "expand": expanded, "concat": joined,
+    "scaled_dot_product_attention": attention, "permute": moved, "transpose": moved, "t": turned, "reshape": reshaped, "flatten": lambda s: ops.flatten(T("x", s.shape())), "squeeze": lambda s: ops.squeeze(T("x", (1, *s.shape()))),
+    "unsqueeze": lambda s: ops.unsqueeze(T("x", s.shape()), 0), "expand": expanded, "concat": joined,
     "getitem": sliced, "slice": sliced, "pad": padded, "interpolate": upsampled, "resize": upsampled, "upsample_nearest": upsampled,
     **{name: lambda s, name=name, a=a: getattr(ops, name)(T("x", s.shape(2)), *a) for name, a in {
         "tile": ((2, 1),), "repeat": ((2, 1, 1),), "flip": (0,), "roll": (1,), "tril": (), "triu": (),

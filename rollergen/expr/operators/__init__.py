@@ -104,7 +104,19 @@ from rollergen.expr.operators.reductions import (
     var,
 )
 from rollergen.expr.operators.resizing import interpolate, resize, upsample_nearest
-from rollergen.expr.operators.views import concat, expand, getitem, permute, reshape, slice, t, transpose
+from rollergen.expr.operators.views import (
+    concat,
+    expand,
+    flatten,
+    getitem,
+    permute,
+    reshape,
+    slice,
+    squeeze,
+    t,
+    transpose,
+    unsqueeze,
+)
 from rollergen.expr.primitives import FUNCTIONS
 
 ELEMENTWISE = (*(name for name in FUNCTIONS if name != "round"), *FORMULAS)
@@ -151,6 +163,7 @@ __all__ = [
     "einsum",
     "equal",
     "expand",
+    "flatten",
     "flip",
     "gelu",
     "getitem",
@@ -207,6 +220,7 @@ __all__ = [
     "slice",
     "softmax",
     "split",
+    "squeeze",
     "stack",
     "std",
     "sub",
@@ -218,6 +232,7 @@ __all__ = [
     "triu",
     "unfold",
     "unfold_copy",
+    "unsqueeze",
     "upsample_nearest",
     "var",
     "where",

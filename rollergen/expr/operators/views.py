@@ -11,6 +11,7 @@ import rollergen.expr.language as rg
 from rollergen.errors import ExpressionError, ShapeError, shown
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import (
+    axes_of,
     axis_of,
     broadcast_index,
     integer,
@@ -96,6 +97,53 @@ def reshape(input: Tensor, shape: int | Sequence[int], *, name: str | None = Non
         return x[tuple(reversed(at))]
 
     return rg.compute(wanted, element, name)
+
+
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1, *, name: str | None = None) -> Tensor:
+    """The axes from `start_dim` to `end_dim` of `input` as one, in row-major order; a scalar as a vector of one.
+
+    >>> import rollergen as rg
+    >>> rg.ops.flatten(rg.tensor("x", (2, 3, 4)), 1).shape
+    (2, 12)
+    """
+    require_tensor(input, "flatten")
+    if input.ndim == 0:
+        return reshape(input, (1,), name=name)
+    first, last = (axis_of(dim, input, "flatten") for dim in (start_dim, end_dim))
+    if first > last:
+        raise ShapeError(f"flatten: start_dim {start_dim} is behind end_dim {end_dim}; expected start_dim <= end_dim")
+    shape = input.shape
+    return reshape(input, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]), name=name)
+
+
+def squeeze(input: Tensor, dim: int | Sequence[int] | None = None, *, name: str | None = None) -> Tensor:
+    """`input` without those of the axes `dim` that have extent 1; None: without all such.
+
+    >>> import rollergen as rg
+    >>> x = rg.tensor("x", (1, 3, 1))
+    >>> rg.ops.squeeze(x).shape, rg.ops.squeeze(x, -1).shape, rg.ops.squeeze(x, (0, 1)).shape
+    ((3,), (1, 3), (3, 1))
+    """
+    require_tensor(input, "squeeze")
+    among = axes_of(dim, input, "squeeze") if input.ndim else ()
+    kept = tuple(extent for d, extent in enumerate(input.shape) if extent != 1 or d not in among)
+    return reshape(input, kept, name=name)
+
+
+def unsqueeze(input: Tensor, dim: int, *, name: str | None = None) -> Tensor:
+    """`input` with a new axis of extent 1 before axis `dim`; a negative one counts from behind the last.
+
+    >>> import rollergen as rg
+    >>> x = rg.tensor("x", (2, 3))
+    >>> rg.ops.unsqueeze(x, 1).shape, rg.ops.unsqueeze(x, -1).shape
+    ((2, 1, 3), (2, 3, 1))
+    """
+    require_tensor(input, "unsqueeze")
+    at = integer(dim)
+    if at is None or not -input.ndim - 1 <= at <= input.ndim:
+        raise ShapeError(f"unsqueeze: dim is {shown(dim)}; expected one of {-input.ndim - 1} to {input.ndim}")
+    at %= input.ndim + 1
+    return reshape(input, (*input.shape[:at], 1, *input.shape[at:]), name=name)
 
 
 def expand(input: Tensor, size: Sequence[int], *, name: str | None = None) -> Tensor:
