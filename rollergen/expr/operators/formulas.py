@@ -129,6 +129,8 @@ _ROWS = (
             takes="test"),
     Formula("isinf", "Whether it is infinite", ("[0.0, 1.0]", "array([False, False])"),
             lambda v: rg.abs(v) == math.inf, takes="test"),
+    Formula("isfinite", "Whether it is neither infinite nor NaN", ("[0.0, 1.0]", "array([ True,  True])"),
+            lambda v: rg.abs(v) < math.inf, takes="test"),
     Formula("logical_not", "Whether it is 0", ("[0.0, 2.0]", "array([ True, False])"), lambda v: ~v, takes="truth"),
     Formula("logical_and", "Whether both are not 0", ("[0.0, 2.0]", "array([False,  True])"), lambda a, b: a & b,
             operands=2, takes="truth"),

@@ -60,7 +60,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     *((name, (s(3, 5, dtype=dtype),), {}) for name in FLOATING for dtype in ("float64", "float32", "float16", "bfloat16")),
     *((name, (x,), {}) for name in REAL for x in (M, s(4, dtype="float32"), s(4, dtype="bfloat16"), i8(4))),
     *((name, (x,), {}) for name in KEPT for x in (M, s(4, dtype="float16"), i8(4))), ("relu6", (i8(9),), {}),
-    *((name, (x,), {}) for name in ("isnan", "isinf") for x in (M, i8(4))), ("logical_not", (i8(9),), {}), ("logical_not", (mask(9),), {}),
+    *((name, (x,), {}) for name in ("isnan", "isinf", "isfinite") for x in (M, i8(4))), ("logical_not", (i8(9),), {}), ("logical_not", (mask(9),), {}),
     *((name, (i8(5), x), {}) for name in ("logical_and", "logical_or", "logical_xor") for x in (i8(5), mask(5), V)),
     *((f"bitwise_{name}", (x, x), {}) for name in ("and", "or", "xor") for x in (i8(5), mask(5))), ("bitwise_not", (i8(5),), {}), ("bitwise_not", (mask(5),), {}),
     *((name, (i8(4, 5), 3), {}) for name in ("fmod", "remainder", "bitwise_left_shift", "bitwise_right_shift")), ("fmod", (i8(4, 5), -2), {}), ("remainder", (i8(4, 5), -2), {}),
