@@ -30,7 +30,7 @@ import torch
 import rollergen as rg
 from benches.networks import NETWORKS, network
 from benches.results import keep
-from rollergen.network.torch_models import imported
+from rollergen.importers.torch_models import imported
 
 Row = dict[str, Any]
 DEVICES_NAME = "models_on"

@@ -15,9 +15,13 @@ ABROAD = re.compile(r"\s*(from|import) (benches|tests)\b")
 WITH_CONSTRUCTION = {"rollergen.options"}
 """What the user may ask of the choice: known from construction on."""
 
-IMPORTED_BY = {"rollergen.bsp": (), "rollergen.network": ("rollergen.cli",)}
-"""Rooms beside the others: machines of tiles are found through their language, whole models by the public names and by
-the commands."""
+IMPORTED_BY = {
+    "rollergen.bsp": (),
+    "rollergen.importers": ("rollergen.network",),
+    "rollergen.network": ("rollergen.cli",),
+}
+"""Rooms beside the others: machines of tiles are found through their language, models of other frameworks by whole
+models alone, and those by the public names and by the commands."""
 
 
 def rank(name: str) -> int:

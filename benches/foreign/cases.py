@@ -20,7 +20,7 @@ from rollergen.dropped import every_drop_raises
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.reads import given_tensors
-from rollergen.network.refusals import REASONS
+from rollergen.importers.refusals import REASONS
 
 STAGES = ("definition", "cpu", "v100")
 KEPT_EVERY = 20

@@ -15,11 +15,11 @@ import onnx
 
 import rollergen as rg
 from rollergen.expr.language import Tensor
-from rollergen.network.graph import Network, identifier
-from rollergen.network.onnx_models import imported as network_of
-from rollergen.network.onnx_models import spelled_out
-from rollergen.network.onnx_operators import TABLE
-from rollergen.network.refusals import OPERATORS, Refused, accepted_dtype
+from rollergen.importers.graph import Network, identifier
+from rollergen.importers.onnx_models import imported as network_of
+from rollergen.importers.onnx_models import spelled_out
+from rollergen.importers.onnx_operators import TABLE
+from rollergen.importers.refusals import OPERATORS, Refused, accepted_dtype
 
 _SHAPES_ONLY = {"Shape": (), "Size": (), "CastLike": (0,), "EyeLike": ()}
 """Operators that read of some operands the shape or dtype alone, and the operands whose values they do read."""

@@ -1,8 +1,8 @@
 """ONNX's backend node tests against rollergen: ``python benches/foreign/onnx_nodes.py [NAME ...] [--sample N]``.
 
 Every one of the 1,884 node tests of onnx 1.23.2 is expressed by `rg.ops` and the language, by the tables of
-`rollergen.network.onnx_operators` that import models, or refused with one of the reasons of
-`rollergen.network.refusals`.  What is expressed must be right three times, by the tolerance of ONNX's own runner: by
+`rollergen.importers.onnx_operators` that import models, or refused with one of the reasons of
+`rollergen.importers.refusals`.  What is expressed must be right three times, by the tolerance of ONNX's own runner: by
 its definition (`evaluate`), built and run on cpu, and built for a V100 and interpreted.  What is known is kept, and the
 same command goes on from there; the table is results/onnx_nodes_<cpu>_<day>.json.  Exits with 1 where one is wrong, or
 raises anything but the refusal.
@@ -27,7 +27,7 @@ import numpy as np
 
 from benches.foreign.cases import STAGES, Row, Rows, crash, examined
 from benches.foreign.importing import array_of, bound, imported
-from rollergen.network.refusals import Refused
+from rollergen.importers.refusals import Refused
 
 NAME = "onnx_nodes"
 FLOAT16_RTOL = 2**-9

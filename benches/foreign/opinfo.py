@@ -40,7 +40,7 @@ from rollergen.errors import RollergenError
 from rollergen.expr.dtypes import INTEGERS, ITEMSIZE
 from rollergen.expr.language import Tensor
 from rollergen.expr.methods import OTHERWISE
-from rollergen.network.refusals import Refused, accepted_dtype
+from rollergen.importers.refusals import Refused, accepted_dtype
 
 NAME = "opinfo"
 MOST = 30

@@ -1,4 +1,4 @@
-"""Refusals of rollergen's own that torch's samples meet; those of importers are in `rollergen.network.refusals`."""
+"""Refusals of rollergen's own that torch's samples meet; those of importers are in `rollergen.importers.refusals`."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from rollergen.construct.planning import row_limits
 from rollergen.errors import ArgumentError, shown
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.spec import Device
+from rollergen.importers import torch_models
+from rollergen.importers.graph import Network
 from rollergen.kernel import Kernel, is_present
 from rollergen.measure.outcome import Progress, silent
-from rollergen.network import torch_models
-from rollergen.network.graph import Network
 from rollergen.network.model import Model
 from rollergen.network.partition import steps_of
 from rollergen.optional import optional
@@ -87,7 +87,7 @@ def _network(model: Any, example_inputs: Any) -> Network:
     if torch_models.is_exported(model):
         return torch_models.imported(model, "exported program")
     if is_onnx(model):
-        onnx_models = optional("rollergen.network.onnx_models", "onnx")
+        onnx_models = optional("rollergen.importers.onnx_models", "onnx")
         proto, title = onnx_models.loaded(model)
         network: Network = onnx_models.imported(proto, example_inputs, title)
         return network

@@ -14,9 +14,9 @@ from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import aligned_empty
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
+from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
 from rollergen.network.arena import Arena, Lifetime, arranged
-from rollergen.network.graph import Network, Value
 from rollergen.network.partition import Step
 from rollergen.runtime.session import Session
 

@@ -17,11 +17,11 @@ from rollergen.errors import ArgumentError, CheckFailedError, DtypeError, ShapeE
 from rollergen.explain.explanation import seconds_text
 from rollergen.gate.footprint import bytes_text
 from rollergen.hal.spec import Device
+from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
 from rollergen.kernel import load as load_kernel
 from rollergen.network.checking import LayerCheck, layer_check
 from rollergen.network.execution import Execution
-from rollergen.network.graph import Network, Value
 from rollergen.network.partition import Step
 from rollergen.network.saving import is_model, read, save
 from rollergen.program.model.prediction import predict

@@ -15,7 +15,7 @@ from rollergen.expr.language import Tensor, compute, tensor
 from rollergen.expr.reads import producers_first
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import Load, walk
-from rollergen.network.graph import Network, Node, NotExpressedError, Value, identifier
+from rollergen.importers.graph import Network, Node, NotExpressedError, Value, identifier
 
 VIEW, ELEMENTS, CHAIN = "view", "elements", "chain"
 """What an output is of its node's inputs: rearranged elements; computed element by element; reduced."""

@@ -17,9 +17,9 @@ from rollergen.bundle.write import take_place, temporary_beside
 from rollergen.errors import ArgumentError, BundleError
 from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
 from rollergen.hal.spec import Device
+from rollergen.importers.graph import Network, Node, NotExpressedError, Value, leaves_by_name, one_or_several
 from rollergen.kernel import Kernel
 from rollergen.kernel import load as load_kernel
-from rollergen.network.graph import Network, Node, NotExpressedError, Value, leaves_by_name, one_or_several
 from rollergen.network.partition import Step
 
 FORMAT = "rollergen.model.v1"

@@ -10,7 +10,7 @@ import rollergen as rg
 from benches import results
 from benches.foreign.cases import Rows, crash, examined, faulty, in_processes
 from benches.foreign.refusals import RULES
-from rollergen.network.refusals import OPERATORS, REASONS, Refused, accepted_dtype
+from rollergen.importers.refusals import OPERATORS, REASONS, Refused, accepted_dtype
 
 X = np.array([-1.0, 2.0], np.float32)
 

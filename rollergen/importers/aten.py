@@ -12,7 +12,7 @@ from rollergen.expr.dtypes import ITEMSIZE, dtype_name, is_float
 from rollergen.expr.einsum import einsum
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import elementwise
-from rollergen.network.graph import NotExpressedError
+from rollergen.importers.graph import NotExpressedError
 
 Function = Callable[..., Any]
 

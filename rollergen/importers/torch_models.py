@@ -11,9 +11,9 @@ import numpy as np
 
 from rollergen.errors import ArgumentError
 from rollergen.expr.language import Tensor
-from rollergen.network.aten import TABLE
-from rollergen.network.folding import norm_folded
-from rollergen.network.graph import Network, Node, NotExpressedError, Value
+from rollergen.importers.aten import TABLE
+from rollergen.importers.folding import norm_folded
+from rollergen.importers.graph import Network, Node, NotExpressedError, Value
 from rollergen.runtime.interop import to_torch, view
 
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")

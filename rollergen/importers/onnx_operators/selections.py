@@ -15,8 +15,8 @@ from rollergen import ops
 from rollergen.expr import language as rg
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.windows import every
-from rollergen.network.onnx_operators.table import Node, operator
-from rollergen.network.refusals import Refused
+from rollergen.importers.onnx_operators.table import Node, operator
+from rollergen.importers.refusals import Refused
 
 
 def same(index: Any, value: Any) -> Any:

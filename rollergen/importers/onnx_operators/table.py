@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from rollergen.expr.language import Tensor
-from rollergen.network.refusals import Refused
+from rollergen.importers.refusals import Refused
 
 Value = Any
 """Of an operand: a NumPy array where it is known, a Tensor, or None where it is left out."""

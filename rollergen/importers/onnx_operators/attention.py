@@ -11,11 +11,11 @@ from rollergen import ops
 from rollergen.expr import language as rg
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import broadcast_index
-from rollergen.network.onnx_operators.contractions import product
-from rollergen.network.onnx_operators.pointwise import np_dtype, pointwise
-from rollergen.network.onnx_operators.selections import same, selected, wrapped
-from rollergen.network.onnx_operators.table import Node, operator
-from rollergen.network.refusals import accepted_dtype
+from rollergen.importers.onnx_operators.contractions import product
+from rollergen.importers.onnx_operators.pointwise import np_dtype, pointwise
+from rollergen.importers.onnx_operators.selections import same, selected, wrapped
+from rollergen.importers.onnx_operators.table import Node, operator
+from rollergen.importers.refusals import accepted_dtype
 
 
 def by_heads(x: Tensor, heads: Any) -> Tensor:

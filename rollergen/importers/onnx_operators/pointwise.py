@@ -14,8 +14,8 @@ from rollergen.expr.dtypes import accumulator_dtype, is_float, numpy_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import broadcast_index, broadcast_shape
 from rollergen.hal.dtypes import DTYPES
-from rollergen.network.onnx_operators.table import Node, operator, operators
-from rollergen.network.refusals import Refused, accepted_dtype
+from rollergen.importers.onnx_operators.table import Node, operator, operators
+from rollergen.importers.refusals import Refused, accepted_dtype
 
 
 def pointwise(function: Any, *operands: Any) -> Tensor:

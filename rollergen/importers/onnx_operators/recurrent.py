@@ -9,10 +9,10 @@ from typing import Any
 from rollergen import ops
 from rollergen.expr import language as rg
 from rollergen.expr.language import Tensor
-from rollergen.network.onnx_operators.attention import by_heads
-from rollergen.network.onnx_operators.pointwise import pointwise
-from rollergen.network.onnx_operators.table import Node, operator
-from rollergen.network.refusals import Refused
+from rollergen.importers.onnx_operators.attention import by_heads
+from rollergen.importers.onnx_operators.pointwise import pointwise
+from rollergen.importers.onnx_operators.table import Node, operator
+from rollergen.importers.refusals import Refused
 
 STEPS = 8
 """Longer sequences are refused: every step is an expression of its own."""

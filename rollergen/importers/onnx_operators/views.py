@@ -11,8 +11,8 @@ import onnx
 from rollergen import ops
 from rollergen.expr import language as rg
 from rollergen.expr.language import Tensor
-from rollergen.network.onnx_operators.table import Node, operator, operators
-from rollergen.network.refusals import Refused
+from rollergen.importers.onnx_operators.table import Node, operator, operators
+from rollergen.importers.refusals import Refused
 
 operators(
     Transpose=lambda n: ops.permute(n.tensor(0), n.get("perm") or tuple(reversed(range(n.tensor(0).ndim)))),

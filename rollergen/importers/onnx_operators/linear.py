@@ -11,8 +11,8 @@ from onnx.reference import ReferenceEvaluator
 from rollergen import ops
 from rollergen.expr import language as rg
 from rollergen.expr.language import Tensor
-from rollergen.network.onnx_operators.table import Node, operator
-from rollergen.network.refusals import Refused
+from rollergen.importers.onnx_operators.table import Node, operator
+from rollergen.importers.refusals import Refused
 
 
 @operator("Resize", "Upsample", static=(1, 2, 3))

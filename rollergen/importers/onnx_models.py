@@ -19,11 +19,19 @@ from rollergen import ops
 from rollergen.errors import ArgumentError, RollergenError, ShapeError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.language import Tensor, tensor
-from rollergen.network.folding import norm_folded
-from rollergen.network.graph import Network, Node, NotExpressedError, Value, identifier, leaves_by_name, one_or_several
-from rollergen.network.onnx_operators import TABLE
-from rollergen.network.onnx_operators.table import Node as Operation
-from rollergen.network.refusals import OPERATORS, Refused, accepted_dtype
+from rollergen.importers.folding import norm_folded
+from rollergen.importers.graph import (
+    Network,
+    Node,
+    NotExpressedError,
+    Value,
+    identifier,
+    leaves_by_name,
+    one_or_several,
+)
+from rollergen.importers.onnx_operators import TABLE
+from rollergen.importers.onnx_operators.table import Node as Operation
+from rollergen.importers.refusals import OPERATORS, Refused, accepted_dtype
 
 _DRAWS = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 """Operators of which each call has a result of its own."""

@@ -12,10 +12,10 @@ from rollergen.expr import language as rg
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.language import Tensor
 from rollergen.hal.dtypes import DTYPES
-from rollergen.network.onnx_operators.contractions import convolved, product
-from rollergen.network.onnx_operators.pointwise import pointwise
-from rollergen.network.onnx_operators.table import Node, operator, operators
-from rollergen.network.refusals import Refused, accepted_dtype
+from rollergen.importers.onnx_operators.contractions import convolved, product
+from rollergen.importers.onnx_operators.pointwise import pointwise
+from rollergen.importers.onnx_operators.table import Node, operator, operators
+from rollergen.importers.refusals import Refused, accepted_dtype
 
 operators(DynamicQuantizeLinear=lambda n: ops.dynamic_quantize(n.tensor(0)))
 

@@ -11,10 +11,10 @@ from rollergen import ops
 from rollergen.expr import language as rg
 from rollergen.expr.dtypes import accumulator_dtype, is_float
 from rollergen.expr.language import Tensor
-from rollergen.network.onnx_operators.pointwise import pointwise
-from rollergen.network.onnx_operators.selections import same
-from rollergen.network.onnx_operators.table import Node, operator, operators
-from rollergen.network.refusals import Refused
+from rollergen.importers.onnx_operators.pointwise import pointwise
+from rollergen.importers.onnx_operators.selections import same
+from rollergen.importers.onnx_operators.table import Node, operator, operators
+from rollergen.importers.refusals import Refused
 
 
 def axes_of(n: Node) -> tuple[int, ...] | None:

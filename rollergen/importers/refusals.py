@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.network.graph import NotExpressedError
+from rollergen.importers.graph import NotExpressedError
 
 REASONS = {
     "dtype": "a dtype that is none of rollergen's",

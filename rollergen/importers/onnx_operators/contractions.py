@@ -16,10 +16,10 @@ from rollergen.expr.einsum import einsum
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import broadcast_index
 from rollergen.expr.operators.windows import Window, every, inside
-from rollergen.network.onnx_operators.pointwise import pointwise
-from rollergen.network.onnx_operators.reductions import along
-from rollergen.network.onnx_operators.table import Node, operator, operators
-from rollergen.network.refusals import Refused
+from rollergen.importers.onnx_operators.pointwise import pointwise
+from rollergen.importers.onnx_operators.reductions import along
+from rollergen.importers.onnx_operators.table import Node, operator, operators
+from rollergen.importers.refusals import Refused
 
 operators(
     MatMul=lambda n: product(n.tensor(0), n.tensor(1)),

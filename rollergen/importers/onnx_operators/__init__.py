@@ -1,6 +1,6 @@
 """ONNX's operators by `rg.ops` and the language: a module for each family enters its own into `table.TABLE`."""
 
-from rollergen.network.onnx_operators import (  # noqa: F401
+from rollergen.importers.onnx_operators import (  # noqa: F401
     attention,
     contractions,
     linear,
@@ -11,6 +11,6 @@ from rollergen.network.onnx_operators import (  # noqa: F401
     selections,
     views,
 )
-from rollergen.network.onnx_operators.table import TABLE
+from rollergen.importers.onnx_operators.table import TABLE
 
 __all__ = ["TABLE"]
