@@ -80,7 +80,7 @@ def counted(root: Path) -> dict[str, object]:
         text = path.read_text("utf-8")
         lines = code_lines(text)
         name = path.relative_to(root)
-        room = "/".join(name.parts[:-1][:2])
+        room = str(name.parent)
         rooms[room] = rooms.get(room, 0) + len(lines)
         lengths += function_lengths(text, lines)
         if text.count("\n") > LONGEST_FILE:

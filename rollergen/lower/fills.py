@@ -148,7 +148,7 @@ def _at_element(positions: tuple[Index, ...], lane: Lane, e: int) -> tuple[Index
 def fill_private(out: Writer, place: Place, staged: Staged, load: Load) -> None:
     """One thread fills its array: a loop for each axis, vectors along one (or square blocks, transposed)."""
     if _turns(staged):
-        _fill_turned(out, place, staged, load)
+        _fill_transposed(out, place, staged, load)
         return
     copy = staged.copy
     lane = _symbol(out, copy.vector)
@@ -176,7 +176,7 @@ def _turns(staged: Staged) -> bool:
     return square and copy.along != copy.order[-1] and copy.swizzle <= 1
 
 
-def _fill_turned(out: Writer, place: Place, staged: Staged, load: Load) -> None:
+def _fill_transposed(out: Writer, place: Place, staged: Staged, load: Load) -> None:
     """Blocks of ``vector`` x ``vector`` elements, transposed in registers between vector reads and writes."""
     copy, width = staged.copy, staged.copy.vector
     lane = _symbol(out, width)

@@ -32,7 +32,7 @@ from rollergen.lower.place import Place, Registers
 from rollergen.lower.vectors import needed as left_open
 from rollergen.lower.writer import Nested, Writer
 from rollergen.program.rprogram import Copy
-from rollergen.program.windows import dealt_threads, inner_loops, needed, threads_along, window_digits, window_shape
+from rollergen.program.windows import inner_loops, needed, thread_digits, threads_along, window_digits, window_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def fill_block_window(out: Writer, place: Place, staged: Staged, load: Load) -> 
         indices: list[Index] = []
         tests: list[Inside] = []
         dimensions = _dimensions(out, place, copy, load)
-        for dimension, digits in zip(dimensions, dealt_threads(nest.stage, copy), strict=True):
+        for dimension, digits in zip(dimensions, thread_digits(nest.stage, copy), strict=True):
             threads = threads_along(nest.stage, digits)
             steps = -(-dimension.extent // threads)
             at = Index()

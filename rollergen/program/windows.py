@@ -66,7 +66,7 @@ def window_digits(stage: Stage, copy: Copy) -> tuple[Digits, ...]:
     )
 
 
-def dealt_threads(stage: Stage, copy: Copy) -> tuple[Digits, ...]:
+def thread_digits(stage: Stage, copy: Copy) -> tuple[Digits, ...]:
     """For each dimension of the tensor, the thread loops whose axis moves it.
 
     They are the digits of a thread's number among the threads along the dimension; the last loop is the fastest.
@@ -84,13 +84,13 @@ def dealt_threads(stage: Stage, copy: Copy) -> tuple[Digits, ...]:
 
 
 def threads_along(stage: Stage, digits: Digits) -> int:
-    """Threads along one dimension: see `dealt_threads`."""
+    """Threads along one dimension: see `thread_digits`."""
     return prod(stage.loops[p].extent for p, _ in digits)
 
 
-def dealing_problem(stage: Stage, copy: Copy) -> str:
+def sharing_problem(stage: Stage, copy: Copy) -> str:
     """Why the block's threads cannot share out the window's dimensions; empty if they can."""
-    dealt = [p for digits in dealt_threads(stage, copy) for p, _ in digits]
+    dealt = [p for digits in thread_digits(stage, copy) for p, _ in digits]
     for p, loop in stage.of_kind(*PARALLEL):
         if loop.extent > 1 and dealt.count(p) != 1:
             return f"the {loop.extent} threads along {loop.axis} move {dealt.count(p)} of its tensor's dimensions"
@@ -120,7 +120,7 @@ def window_problem(stage: Stage, copy: Copy) -> str:
     load, op = stage.load(copy), stage.op
     problem = load_problem(op, load)
     if not problem and of_block(copy):
-        problem = dealing_problem(stage, copy)
+        problem = sharing_problem(stage, copy)
     if problem:
         return problem
     inside: dict[str, list[Loop]] = {}

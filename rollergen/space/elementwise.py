@@ -152,7 +152,7 @@ class _ThreadMap(_Map):
         )
         most = max(1, 16 // ITEMSIZE[self.op.output.dtype])
         vector = copy_vector(self.op, self.op.stored(), self.n, most)
-        if vector > 1 and self.rules.shapes.turned_vectors:
+        if vector > 1 and self.rules.shapes.transposed_vectors:
             yield from self.tiled(
                 self.along_n("vector", UNROLL, (vector,)),
                 self.along_n("tn", THREAD, (_SIDE // vector,)),
@@ -187,7 +187,7 @@ class _SerialMap(_Map):
         self.lanes = min(self.lanes, power_below(self.n_extent))
         streams = self.staged < 0 and self._worth_streaming()
         if self.staged >= 0 and self.lanes > 1:
-            yield from self._turned()
+            yield from self._transposed()
         for lanes in (self.lanes, *self._side_by_side()):
             yield from self._walking(lanes, streams)
 
@@ -223,7 +223,7 @@ class _SerialMap(_Map):
             as_read=True,
         )
 
-    def _turned(self) -> list[ElementwisePlan]:
+    def _transposed(self) -> list[ElementwisePlan]:
         """Square tiles transposed in registers; where every row of the output begins alike, and stores may bypass the
         caches, these begin on its lines."""
         lanes = self.lanes

@@ -39,7 +39,7 @@ class CodeShapes:
     past the registers in vectors, on devices that can; else its elements are copied one by one into columns.
     ``windows``: threads that reduce over sliding windows keep what neighbouring outputs share in registers, on
     devices of scalar threads; else each output reads its own.
-    ``turned_vectors``: operands that are transposed through a block's layer are stored in vectors, on devices of
+    ``transposed_vectors``: operands that are transposed through a block's layer are stored in vectors, on devices of
     scalar threads; else element by element.
     ``prefetch``: the next staged tile is fetched into registers while this one is used; else after it.
     ``wide_accesses``: a thread of a contraction moves up to 16 bytes at once; else single elements.
@@ -58,7 +58,7 @@ class CodeShapes:
     asynchronous_copies: bool = True
     vectors_along_k: bool = True
     windows: bool = True
-    turned_vectors: bool = True
+    transposed_vectors: bool = True
     prefetch: bool = True
     wide_accesses: bool = True
     register_tiles: bool = True

@@ -66,7 +66,7 @@ def test_the_model_prefers_vectors_and_they_can_be_switched_off():
     graph = canonicalize(transposed((4096, 4096)))
     best = construct(graph, V100, top_k=1)[0]
     assert best.variants == ("transposed",) and best.program.stages[0].store.vector == 4
-    plain = construct(graph, V100, BuildOptions(shapes=CodeShapes(turned_vectors=False)), top_k=10)
+    plain = construct(graph, V100, BuildOptions(shapes=CodeShapes(transposed_vectors=False)), top_k=10)
     assert all(one.program.stages[0].store.vector == 1 for one in plain if one.variants == ("transposed",))
 
 

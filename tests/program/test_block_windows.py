@@ -27,7 +27,7 @@ from rollergen.program.model.wavefronts import wavefronts
 from rollergen.program.model.work import work_of
 from rollergen.program.rprogram import Accumulator, Compute, Copy, Loop, RProgram, Stage
 from rollergen.program.serial import from_json, to_json
-from rollergen.program.windows import dealt_threads, needed, window_shape
+from rollergen.program.windows import needed, thread_digits, window_shape
 from rollergen.tile.rules import main_instruction
 from tests.agreement.readers import assert_traffic, assert_values, device, run_opencl, small_integers
 from tests.cuda.host import compiler
@@ -334,8 +334,8 @@ def test_each_cost_of_windows_moves_predictions(cost, value, slower):
 
 
 def threads_two_apart(patch):
-    twice = lambda stage, copy: tuple(tuple((p, 2 * weight) for p, weight in d) for d in dealt_threads(stage, copy))
-    patch(lowered, "dealt_threads", twice)
+    twice = lambda stage, copy: tuple(tuple((p, 2 * weight) for p, weight in d) for d in thread_digits(stage, copy))
+    patch(lowered, "thread_digits", twice)
 
 
 def one_row_too_few(patch):

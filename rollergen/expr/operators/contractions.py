@@ -107,7 +107,7 @@ def _product(
     operation: str, a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool, acc: Any, dtype: Any, name: str | None
 ) -> Tensor:
     row, column = a.ndim == 1, b.ndim == 1
-    m, k = (1, *a.shape) if row else _turned(a.shape[-2:], transpose_a)
+    m, k = (1, *a.shape) if row else _transposed(a.shape[-2:], transpose_a)
     n = b.shape[-1] if column else _match_k(operation, a, b, k, transpose_a, transpose_b)
     if column and n != k:
         raise ShapeError(
@@ -119,8 +119,8 @@ def _product(
 
     def element(*i: Any) -> Any:
         batch, inner = i[: len(lead)], i[len(lead) :]
-        at_a = (r,) if row else _turned((inner[0], r), transpose_a)
-        at_b = (r,) if column else _turned((r, inner[-1]), transpose_b)
+        at_a = (r,) if row else _transposed((inner[0], r), transpose_a)
+        at_b = (r,) if column else _transposed((r, inner[-1]), transpose_b)
         x = rg.cast(a[(*broadcast_index(a.shape[:-2], batch), *at_a)], wanted)
         y = rg.cast(b[(*broadcast_index(b.shape[:-2], batch), *at_b)], wanted)
         return rg.sum(x * y, axis=r, acc=acc, dtype=dtype)
@@ -130,7 +130,7 @@ def _product(
     return rg.compute_named(tuple(zip(names, shape, strict=True)), element, name)
 
 
-def _turned(pair: Sequence[T], transposed: bool) -> Sequence[T]:
+def _transposed(pair: Sequence[T], transposed: bool) -> Sequence[T]:
     return (pair[1], pair[0]) if transposed else pair
 
 

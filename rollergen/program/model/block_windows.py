@@ -17,13 +17,13 @@ from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, distinct_rows, per_distinct_rows
 from rollergen.program.model.wavefronts import digits_of_rows, transactions, wavefronts_of_rows
 from rollergen.program.rprogram import PARALLEL, SERIAL, UNROLL, Copy
-from rollergen.program.windows import Digits, dealt_threads, threads_along, window_digits, window_shape
+from rollergen.program.windows import Digits, thread_digits, threads_along, window_digits, window_shape
 
 
 def fill_steps(nest: Nest, copy: Copy) -> Number:
     """Elements that a thread stages in one pass, one after the other."""
     steps: Number = 1
-    for extent, digits in zip(window_shape(nest.stage, copy), dealt_threads(nest.stage, copy), strict=True):
+    for extent, digits in zip(window_shape(nest.stage, copy), thread_digits(nest.stage, copy), strict=True):
         steps = steps * ceil_div(extent, threads_along(nest.stage, digits))
     return steps
 
@@ -31,7 +31,7 @@ def fill_steps(nest: Nest, copy: Copy) -> Number:
 def fill_services(nest: Nest, device: Device, copy: Copy, path: MemoryLayer | None) -> tuple[Number, Number]:
     """Service of one step of the staging: of the load from the tensor, of the store into the window."""
     operand = nest.facts.loads[copy.load]
-    dealt = dealt_threads(nest.stage, copy)
+    dealt = thread_digits(nest.stage, copy)
     tensor = [stride // operand.itemsize for stride in operand.strides]
     read = _service(nest, path, _steps(nest, dealt, tensor), operand.itemsize, merge=False)
     target = device.layer(copy.to_layer)

@@ -75,7 +75,7 @@ class Launched(NamedTuple):
 
     @property
     def spilled(self) -> Number:
-        return self.work.spilled + self.work.parked.registers
+        return self.work.spilled + self.work.window_spills.registers
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -85,7 +85,7 @@ def rounds_of_blocks(waves: Waves, cache: Cache | None) -> Number:
     return rounds * waves.wave_blocks if cache is not None and cache.shared else rounds
 
 
-class Outward(NamedTuple):
+class SpansByLevel(NamedTuple):
     """What lines of every size share: the levels, and each stream's spans as far as they differ.
 
     ``rows[i][n]``: row of stream i's spans that holds inside level n (and, last, outside all)."""
@@ -95,7 +95,7 @@ class Outward(NamedTuple):
     rows: list[list[int]]
 
 
-def outward_of(nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> Outward:
+def spans_by_level(nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> SpansByLevel:
     levels = levels_of(nest, waves)
     every = grown_spans(nest, levels)
     spans, rows = [], []
@@ -108,7 +108,7 @@ def outward_of(nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> Outward
             row.append(len(kept) - 1)
         spans.append({axis: stacked([one.get(axis, 1) for one in kept]) for axis in axes if axis in every[-1]})
         rows.append(row)
-    return Outward(levels, spans, rows)
+    return SpansByLevel(levels, spans, rows)
 
 
 def stacked(values: Sequence[Number]) -> Number:
@@ -135,19 +135,19 @@ class _Moved(NamedTuple):
 class ReuseAnalysis:
     """The nest seen from the inside out, with the footprints of every stream at every level, for one size of lines."""
 
-    def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...], line: int, outward: Outward) -> None:
-        self.nest, self.waves, self.streams, self.outward = nest, waves, streams, outward
-        pairs = zip(streams, outward.spans, strict=True)
+    def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...], line: int, spanned: SpansByLevel) -> None:
+        self.nest, self.waves, self.streams, self.spanned = nest, waves, streams, spanned
+        pairs = zip(streams, spanned.spans, strict=True)
         self.tiles = [footprint(stream.operand, spans, line) for stream, spans in pairs]
-        levels = self.outward.levels
+        levels = self.spanned.levels
         self.starts = [sum(1 for level in levels if level.position >= stream.depth) for stream in streams]
         self.repeating = [n for n, level in enumerate(levels) if level.axis is None or not is_one(level.trips)]
         self._moved: list[_Moved] | None = None
 
     def columns(self, i: int) -> list[Footprint]:
         """Footprints of stream `i` after each loop over one of its axes, as one footprint of as many rows."""
-        axes, rows = self.streams[i].operand.axes, self.outward.rows[i]
-        levels = self.outward.levels
+        axes, rows = self.streams[i].operand.axes, self.spanned.rows[i]
+        levels = self.spanned.levels
         numbers = range(self.starts[i], len(levels))
         kept = sorted({rows[n + 1] for n in numbers if levels[n].axis in axes and levels[n].position >= 0})
         return [Footprint(*(_take(field, kept) for field in self.tiles[i]))] if kept else []
@@ -167,7 +167,7 @@ class ReuseAnalysis:
             if cache is not None and self.streams[i].array >= 0:
                 kept = self._kept_alone(i, lines, kept, cache, costs)
             grows = (fresh + again * (1 - kept)) / lines
-            total = _take(self.tiles[i].lines, [self.outward.rows[i][self.starts[i]]]) * shares[i]
+            total = _take(self.tiles[i].lines, [self.spanned.rows[i][self.starts[i]]]) * shares[i]
             for n in active[i]:
                 total = total * (grows[n] if len(grows) > 1 else grows[0])
             totals.append((total[0] if np.ndim(total) == 2 else total) / blocks)
@@ -176,14 +176,14 @@ class ReuseAnalysis:
     def moved(self) -> list[_Moved]:
         """Lines that each stream touches at the levels that repeat; they are the same for all caches of this line."""
         if self._moved is None:
-            trips = [self.outward.levels[n].trips for n in self.repeating]
+            trips = [self.spanned.levels[n].trips for n in self.repeating]
             self._moved = [self._moved_by(i, trips) for i in range(len(self.streams))]
         return self._moved
 
     def _moved_by(self, i: int, trips: list[Number]) -> _Moved:
-        rows, passes = self.outward.rows[i], self.streams[i].passes
+        rows, passes = self.spanned.rows[i], self.streams[i].passes
         own = [
-            passes if self.outward.levels[n].axis is None else count
+            passes if self.spanned.levels[n].axis is None else count
             for n, count in zip(self.repeating, trips, strict=True)
         ]
         if not own:
@@ -197,7 +197,7 @@ class ReuseAnalysis:
 
     def _kept_alone(self, i: int, lines: Number, kept: Number, cache: Cache, costs: Costs) -> Number:
         """What survives of an array of a thread's own, level by level: from one filling to the next it is alone."""
-        levels, filled = self.outward.levels, self.streams[i].array
+        levels, filled = self.spanned.levels, self.streams[i].array
         outside = np.array([[levels[number].position < filled] for number in self.repeating])
         return np.where(outside, survival(fill_alone(lines, cache), costs), kept) if len(outside) else kept
 
@@ -217,7 +217,7 @@ class ReuseAnalysis:
         if cache.sets == 1:
             return every / cache.ways
         reached = sets_reached(self.tiles[i], cache.sets, cache.line)
-        in_its_sets = own / _take(reached, [self.outward.rows[i][n] for n in self.repeating])
+        in_its_sets = own / _take(reached, [self.spanned.rows[i][n] for n in self.repeating])
         return (in_its_sets + (every - own) / cache.sets) / cache.ways
 
 
@@ -226,10 +226,10 @@ class ReuseBySize:
 
     def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> None:
         self._arguments = nest, waves, streams
-        self._outward = outward_of(nest, waves, streams)
+        self._spanned = spans_by_level(nest, waves, streams)
         self._found: dict[int, ReuseAnalysis] = {}
 
     def of_line(self, line: int) -> ReuseAnalysis:
         if line not in self._found:
-            self._found[line] = ReuseAnalysis(*self._arguments, line, self._outward)
+            self._found[line] = ReuseAnalysis(*self._arguments, line, self._spanned)
         return self._found[line]

@@ -1,6 +1,6 @@
 """Elements of a block's window that wait for a later use: how many registers they take, and what has no room.
 
-What finds no register is parked in the thread's own memory (CUDA: local memory), written once and read at each later
+What finds no register is spilled to the thread's own memory (CUDA: local memory), written once and read at each later
 use; the caches hold it as far as they reach.
 """
 
@@ -29,7 +29,7 @@ class Waiting(NamedTuple):
     uses: Number
 
 
-class Parked(NamedTuple):
+class WindowSpills(NamedTuple):
     """``registers`` without room of one thread; ``stores`` and ``loads`` of it in one block, a word each."""
 
     registers: Number
@@ -37,7 +37,7 @@ class Parked(NamedTuple):
     loads: Number
 
 
-NOTHING_PARKED = Parked(0, 0, 0)
+NO_WINDOW_SPILLS = WindowSpills(0, 0, 0)
 
 
 def is_from_window(nest: Nest, copy: Copy) -> bool:
@@ -74,26 +74,26 @@ def _copied_ahead(nest: Nest, copy: Copy) -> Number:
     return nest.extent(tuple(inside)) - nest.extent(tuple(first))
 
 
-def parked_of(nest: Nest, device: Device, waiting: Waiting, registers: Number) -> Parked:
+def window_spills_of(nest: Nest, device: Device, waiting: Waiting, registers: Number) -> WindowSpills:
     """``registers``: what a thread wants for all else."""
     if nest.lockstep == 1 or is_nothing(waiting.live):
-        return NOTHING_PARKED
+        return NO_WINDOW_SPILLS
     room = most(register_cap(nest, device) - registers, 0)
     excess = most(waiting.live - room, 0)
     share = excess / most(waiting.live, 1)
-    return Parked(excess, share * waiting.kept, share * waiting.uses)
+    return WindowSpills(excess, share * waiting.kept, share * waiting.uses)
 
 
-def parked_accesses(nest: Nest, device: Device, parked: Parked) -> tuple[Access, ...]:
-    """Accesses to parked elements: one word of each thread, neighbours in memory."""
+def window_spill_accesses(nest: Nest, device: Device, spills: WindowSpills) -> tuple[Access, ...]:
+    """Accesses to spilled elements of windows: one word of each thread, neighbours in memory."""
     layer = path_layer(device)
-    if layer is None or parked is NOTHING_PARKED:
+    if layer is None or spills is NO_WINDOW_SPILLS:
         return ()
     row = layer.banks * layer.bank_bytes if layer.banks else layer.transaction_bytes
     service = ceil_div(4 * nest.lockstep, row)
     return tuple(
         Access(-3, role, device.backing.name, count, 4, service, reduces=False)
-        for role, count in (("spill_write", parked.stores), ("spill_read", parked.loads))
+        for role, count in (("spill_write", spills.stores), ("spill_read", spills.loads))
         if not is_nothing(count)
     )
 

@@ -25,13 +25,13 @@ from rollergen.program.model.numeric import Number, ceil_div, choose, least, mos
 from rollergen.program.model.occupancy import register_cap
 from rollergen.program.model.tiles import groups_of_a_thread, tile_bytes, tile_shape
 from rollergen.program.model.waiting import (
-    NOTHING_PARKED,
-    Parked,
+    NO_WINDOW_SPILLS,
+    WindowSpills,
     is_from_window,
-    parked_accesses,
-    parked_of,
     staging_steps,
     waiting_of,
+    window_spill_accesses,
+    window_spills_of,
 )
 from rollergen.program.rprogram import LANE, SERIAL, UNROLL, Copy
 from rollergen.program.windows import of_block
@@ -45,7 +45,7 @@ class Work:
     wanted, ``spilled`` of them; ``in_flight``: registers more that loads started early would fill; ``entries``: passes
     of the accumulator's depth; ``tile_elements``: outputs of one such pass; ``chain``: dependent accumulations;
     ``combine_clocks``: waited for while threads put their accumulators together.
-    ``products``: matrix instructions of an execution width, which ``slots`` leaves out.  ``parked``: window
+    ``products``: matrix instructions of an execution width, which ``slots`` leaves out.  ``window_spills``: window
     elements that wait for a later use and have no register; ``window_steps``: elements of windows that a thread
     stages one after the other.
     """
@@ -66,7 +66,7 @@ class Work:
     combine_clocks: Number
     reduces: bool
     products: Number = 0
-    parked: Parked = NOTHING_PARKED
+    window_spills: WindowSpills = NO_WINDOW_SPILLS
     window_steps: Number = 0
 
 
@@ -78,14 +78,15 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
     blocks = outer_accesses(nest, device, registers, outside)
     registers = registers + (outside if nest.lockstep > 1 else 0)
     waiting = waiting_of(nest, costs)
-    parked = parked_of(nest, device, waiting, registers)
+    spills = window_spills_of(nest, device, waiting, registers)
     return Work(
         moved.slots, moved.phase_reads, steps, _chain(nest, steps), moved.entries if reduces else 0,
         moved.tile_elements,
-        (*moved.accesses, *blocks, *parked_accesses(nest, device, parked)), moved.streams, registers + waiting.live,
-        in_flight, _spilled(nest, device, costs, registers), _shared_bytes(nest, device) + moved.together.bytes,
+        (*moved.accesses, *blocks, *window_spill_accesses(nest, device, spills)), moved.streams,
+        registers + waiting.live, in_flight, _spilled(nest, device, costs, registers),
+        _shared_bytes(nest, device) + moved.together.bytes,
         _stagings(nest, device), moved.together.clocks, reduces,
-        0 if matrix is None else products(nest, device), parked, staging_steps(nest),
+        0 if matrix is None else products(nest, device), spills, staging_steps(nest),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from rollergen.program.model.nest import Nest, Waves, results_wait
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most
 from rollergen.program.model.reuse import ReuseBySize
 from rollergen.program.model.services import thread_transactions
-from rollergen.program.model.waiting import NOTHING_PARKED
+from rollergen.program.model.waiting import NO_WINDOW_SPILLS
 from rollergen.program.model.work import Work
 from rollergen.program.rprogram import GRID
 
@@ -56,10 +56,10 @@ def supply(
         if not is_nothing(spilled):
             reads, stores = reads + spilled, stores + spilled
         read_bytes, write_bytes = reads * line, stores * line
-        if inner is not None and work.parked is not NOTHING_PARKED:
-            missed = _parked_misses(device, nest, work, waves, inner)
-            read_bytes = read_bytes + missed * work.parked.loads
-            write_bytes = write_bytes + missed * work.parked.stores
+        if inner is not None and work.window_spills is not NO_WINDOW_SPILLS:
+            missed = _window_spill_misses(device, nest, work, waves, inner)
+            read_bytes = read_bytes + missed * work.window_spills.loads
+            write_bytes = write_bytes + missed * work.window_spills.stores
         clocks = lambda read, written, layer=layer: _layer_clocks(
             device, layer, costs, waves, nest.blocks, read, written
         )
@@ -144,11 +144,11 @@ def _spill_lines(
     return share * work.steps * bytes_held / line * costs.spill_accesses / 2
 
 
-def _parked_misses(device: Device, nest: Nest, work: Work, waves: Waves, inner: MemoryLayer) -> Number:
-    """Bytes of one block that each access to parked elements moves beyond a cache that cannot hold all of them."""
+def _window_spill_misses(device: Device, nest: Nest, work: Work, waves: Waves, inner: MemoryLayer) -> Number:
+    """Bytes of one block that each access to spilled elements moves beyond a cache that cannot hold all of them."""
     own = nest.threads * 4
     together = waves.resident * (device.units if inner.scope == "device" else 1)
-    footprint = work.parked.registers * own * together
+    footprint = work.window_spills.registers * own * together
     return own * most(footprint - inner.capacity_bytes, 0) / most(footprint, 1)
 
 
