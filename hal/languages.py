@@ -77,9 +77,10 @@ class Language:
     program's structure.  ``suffix``: of files with source.
 
     ``runtime``: what runs kernels for a device on this machine, raising `RuntimeUnavailableError`.
-    ``present``: the device of this machine that the language's name stands for where a device is asked for, raising the
-    same; None: the name stands for none.  ``calls_take_device_arrays``: kernels are called with arrays in the
-    device's memory, in streams; else with those of the host, in place.
+    ``present``: the device of this machine that the language's name stands for where a device is asked for, given what
+    follows the name and a colon ("" where nothing does), raising the same; None: the name stands for none.
+    ``calls_take_device_arrays``: kernels are called with arrays in the device's memory, in streams; else with those of
+    the host, in place.
     ``sweep``: source of a kernel ``sweep(memory)`` of which each block adds 1 to every LINEth of its BLOCK integers, so
     that caches are full of something else; "": none.
     ``launchers``: saved kernels run without rollergen, by the launchers under ``bundle/templates``.
@@ -97,7 +98,7 @@ class Language:
     suffix: str
     runtime: Callable[[Device], Runtime]
     writes: Callable[[Any], bool] = _any_program
-    present: Callable[[], Device] | None = None
+    present: Callable[[str], Device] | None = None
     calls_take_device_arrays: bool = False
     sweep: str = ""
     launchers: bool = False

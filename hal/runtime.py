@@ -7,8 +7,10 @@ from functools import lru_cache
 
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.languages import language
+from rollergen.hal.load import known_names, load_device
 from rollergen.hal.probes.host import HOST, completed_on
 from rollergen.hal.probes.host_facts import cpu_model
+from rollergen.hal.runtimes.opencl_devices import Present, chosen, listed, placed, runs_on, spec_of
 from rollergen.hal.runtimes.protocol import Runtime
 from rollergen.hal.spec import Device
 
@@ -28,10 +30,7 @@ def host_runtime_for(device: Device) -> Runtime:
     """
     host = completed_on(device)
     if host is None and device.name != HOST:
-        raise RuntimeUnavailableError(
-            f"{device.name} ({device.title}) is not present on this machine: its kernels have source, prediction and "
-            f"explanation, and run in the interpreter (kernel.interpret); device={HOST!r} runs here"
-        )
+        raise RuntimeUnavailableError(_absent(device))
     if host is None:
         raise RuntimeUnavailableError(f"the spec {device.name} is not complete; expected host.complete(it)")
     if host != cpu_model():
@@ -42,14 +41,45 @@ def host_runtime_for(device: Device) -> Runtime:
     return _host_runtime()
 
 
-def no_device_by_language() -> Device:
-    """OpenCL has a name for every device of every vendor; which of them is meant has to be said."""
-    from rollergen.hal.runtimes.opencl_runtime import hidden_device
+def opencl_runtime_for(device: Device) -> Runtime:
+    """The runtime of this machine's CPU for its completed spec, else of the OpenCL device that the spec's programs run
+    on (`opencl_devices.runs_on`).
 
-    hidden = hidden_device()
-    raise RuntimeUnavailableError(
-        f"of OpenCL's devices only this machine's CPU can be opened, which is device={HOST!r}; expected that, or the "
-        f"name of a device or a .json file for source alone{hidden and f' ({hidden})'}"
+    Raises `RuntimeUnavailableError` that says what is present where it is not, or that a package is missing.
+    """
+    from rollergen.hal.runtimes.opencl_platforms import present_devices
+
+    if device.name == HOST or completed_on(device) is not None:
+        return host_runtime_for(device)
+    try:
+        found = [facts for facts, _ in present_devices()]
+    except RuntimeUnavailableError as error:
+        raise RuntimeUnavailableError(f"{_absent(device)}: {error}") from None
+    for facts in found:
+        if runs_on(device, facts):
+            return _buffer_runtime(facts)
+    raise RuntimeUnavailableError(f"{_absent(device)}; OpenCL devices present: {listed(found)}")
+
+
+def opencl_device_present(which: str) -> Device:
+    """The spec, placed there, of the OpenCL device that `which` means (`opencl_devices.chosen`).
+
+    Raises `RuntimeUnavailableError` where there is no such device, and where no spec describes it.
+    """
+    from rollergen.hal.runtimes.opencl_platforms import hidden_device, present_devices
+
+    try:
+        facts = chosen(which, [facts for facts, _ in present_devices()])
+    except RuntimeUnavailableError as error:
+        hidden = hidden_device()
+        raise RuntimeUnavailableError(f"{error}{hidden and f' ({hidden})'}") from None
+    return placed(spec_of(facts, map(load_device, known_names())), facts)
+
+
+def _absent(device: Device) -> str:
+    return (
+        f"{device.name} ({device.title}) is not present on this machine: its kernels have source, prediction and "
+        f"explanation, and run in the interpreter (kernel.interpret); device={HOST!r} runs here"
     )
 
 
@@ -65,10 +95,7 @@ def cuda_runtime_for(device: Device) -> Runtime:
     try:
         gpu = present_gpu(import_cupy())
     except RuntimeUnavailableError as error:
-        raise RuntimeUnavailableError(
-            f"{device.name} ({device.title}) is not present on this machine: its kernels have source, prediction and "
-            f"explanation, and run in the interpreter (kernel.interpret); device={HOST!r} runs here: {error}"
-        ) from None
+        raise RuntimeUnavailableError(f"{_absent(device)}: {error}") from None
     wanted = capability(device)
     if gpu.capability < wanted:
         raise RuntimeUnavailableError(
@@ -89,3 +116,12 @@ def _host_runtime() -> Runtime:
     from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
     return OpenCLRuntime()
+
+
+@lru_cache(maxsize=16)
+def _buffer_runtime(facts: Present) -> Runtime:
+    """One for each OpenCL device."""
+    from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
+    from rollergen.hal.runtimes.opencl_platforms import present_devices
+
+    return BufferRuntime(facts, dict(present_devices())[facts])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,21 +11,27 @@ from rollergen.hal.errors import RuntimeUnavailableError, SpecError
 from rollergen.hal.languages import language, language_names, present_names
 from rollergen.hal.load import known_names, load_device
 from rollergen.hal.probes.host import HOST, complete
-from rollergen.hal.runtimes.cuda_devices import NAME as GPU
+from rollergen.hal.runtimes.cuda_devices import NAME as CUDA
+from rollergen.hal.runtimes.opencl_devices import NAME as OPENCL
 from rollergen.hal.spec import Device
 from rollergen.runtime.executor import executor_for
+
+_GPUS = (("cupy", CUDA), ("pyopencl", OPENCL))
+"""Packages through which GPUs are found, and the names of what is, the preferred first."""
 
 
 def resolve(device: str | Path | Device | None) -> Device:
     """The device, completed from this machine where its spec asks for that.
 
-    None is the best one present, a GPU before the CPU; a language's name is what it finds present ("cuda": the GPU).
+    None is the best one present, a GPU of CUDA before one of OpenCL before the CPU; a language's name is what it finds
+    present: "cuda" the current GPU, "opencl" the best OpenCL device that is no CPU, "opencl:PLATFORM:DEVICE" that one,
+    each a number or a part of a name.
     Raises DeviceError for an unknown name, a spec that breaks the format, another type, where nothing is present, and
-    for "opencl": of OpenCL's devices only the host's CPU can be opened, and that is "cpu".
+    for a device that is present and that no spec describes.
     """
     if device is None:
         return _best_present()
-    if isinstance(device, str) and device in language_names() and device not in known_names():
+    if isinstance(device, str) and device.partition(":")[0] in language_names() and device not in known_names():
         return _present(device)
     if isinstance(device, Device):
         return complete(device)
@@ -41,20 +48,20 @@ def resolve(device: str | Path | Device | None) -> Device:
 def _present(name: str) -> Device:
     """The device of this machine that a language's name stands for."""
     try:
-        find = language(name).present
+        written, _, which = name.partition(":")
+        find = language(written).present
         if find is None:
             raise SpecError(f"it names no device; expected one of {', '.join((*known_names(), *present_names()))}")
-        return find()
+        return find(which)
     except (RuntimeUnavailableError, SpecError) as error:
         raise DeviceError(f"device={name!r}: {error}") from None
 
 
 def _best_present() -> Device:
-    if find_spec("cupy") is not None:  # else there is no need to ask
-        try:
-            return _present(GPU)
-        except DeviceError:
-            pass
+    for package, name in _GPUS:
+        if find_spec(package) is not None:  # else there is no need to ask
+            with suppress(DeviceError):
+                return _present(name)
     device = resolve(HOST)
     try:
         executor_for(device)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import device_names, load_device
+from rollergen.hal.runtimes.card_names import names_card
 from rollergen.hal.runtimes.cuda_runtime import Gpu, import_cupy, present_gpu
 from rollergen.hal.spec import Device, Target
 
@@ -19,8 +20,14 @@ def cuda_target(device: Device) -> Target | None:
     return device.target(NAME)
 
 
-def cuda_device_present() -> Device:
-    """The spec of the GPU that is CUDA's current one.  RuntimeUnavailableError where there is none."""
+def cuda_device_present(which: str = "") -> Device:
+    """The spec of the GPU that is CUDA's current one.  RuntimeUnavailableError where there is none, and where `which`
+    says another."""
+    if which:
+        raise RuntimeUnavailableError(
+            f"{NAME}:{which} is no device; expected {NAME!r}, the current GPU (cupy.cuda.Device(1).use() makes another "
+            "the current one, CUDA_VISIBLE_DEVICES hides others)"
+        )
     return spec_of(present_gpu(import_cupy()), map(load_device, device_names()))
 
 
@@ -34,17 +41,13 @@ def capability(device: Device) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-_OTHER_CARD = r"[a-z0-9]| (?:d|ti|super|laptop|max-q)\b"
-"""What follows a card's name in the name of another: L40S is no L4, an RTX 4090 Laptop GPU no RTX 4090."""
-
-
 def matches(device: Device, gpu: Gpu) -> bool:
     """Whether the spec is of this very card: its capability, and its ``gpu`` stands in the name."""
     target = cuda_target(device)
     name = dict(target.dialect).get("gpu", "") if target else ""
     if not name or capability(device) != gpu.capability:
         return False
-    return re.search(rf"(?<![a-z0-9]){re.escape(name.lower())}(?!{_OTHER_CARD})", gpu.name.lower()) is not None
+    return names_card(name, gpu.name)
 
 
 def spec_of(gpu: Gpu, specs: Iterable[Device]) -> Device:

@@ -18,21 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.hal.errors import BuildError, LinkerError, MendableError, RuntimeUnavailableError
-from rollergen.hal.runtimes.pocl_cache import directory, ensure, trouble
-from rollergen.hal.runtimes.pocl_cpu_name import UnknownProcessorError, mend_cpu_name
-from rollergen.hal.runtimes.pocl_linker import LinkerMissingError, require_linker
+from rollergen.hal.errors import BuildError, MendableError, RuntimeUnavailableError
+from rollergen.hal.runtimes.opencl_platforms import (
+    INSTALL,
+    OPENING,
+    POCL,
+    hidden_device,
+    import_pyopencl,
+    in_calling_thread,
+    limit_threads,
+    make_ready,
+)
+from rollergen.hal.runtimes.pocl_cache import directory, trouble
 from rollergen.hal.runtimes.pocl_pool import Pool, pool_of
 from rollergen.hal.runtimes.pocl_work_groups import WorkGroups, callable_alone, object_of, own_names, work_groups
 from rollergen.hal.runtimes.protocol import POCL_PRIVATE_BYTES, LaunchLimits
-
-POCL = "Portable Computing Language"
-INSTALL = 'pip install "rollergen[cpu]" (pyopencl with PoCL; wheels for Linux on x86-64)'
-_THREADS = "POCL_MAX_PTHREAD_COUNT"
-_DRIVERS = "POCL_DEVICES"
-_CPU_DRIVERS = ("pthread", "basic")
-_LOCK = threading.Lock()
-_opened = threading.Event()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,10 @@ class Kernel:
     def set_arg(self, position: int, buffer: Any) -> None:
         self.raw.set_arg(position, buffer)
         self._buffers[position] = buffer
+
+    def drop_arg(self, position: int) -> None:
+        """Lets go of a buffer; it is set again before the next launch."""
+        self._buffers.pop(position, None)
 
     def held(self) -> tuple[Any, ...]:
         """The buffers of the arguments set so far."""
@@ -99,7 +103,7 @@ class OpenCLRuntime:
     """
 
     def __init__(self, threads: int | None = None) -> None:
-        self.opencl = _import()
+        self.opencl = import_pyopencl()
         self.device, self._caller = _cpu_devices(self.opencl, threads)
         self.context = self.opencl.Context([self.device, *([self._caller] if self._caller else [])])
         self.queue, self.plain_queue = self._queues(self.device)
@@ -294,32 +298,17 @@ def _single_launch(
     return launch
 
 
-def _import() -> Any:
-    if not _opened.is_set():
-        ensure(os.environ)
-    try:
-        import pyopencl
-    except ImportError as error:
-        raise RuntimeUnavailableError(f"pyopencl is missing ({error}); {INSTALL}") from None
-    return pyopencl
-
-
 def cpu_devices(opencl: Any) -> list[Any]:
     """OpenCL's CPU devices, PoCL's first, of whose drivers the one that works in the calling thread last."""
     found = [d for p in opencl.get_platforms() for d in p.get_devices() if d.type & opencl.device_type.CPU]
     return sorted(found, key=lambda d: (d.platform.name != POCL, in_calling_thread(d)))
 
 
-def in_calling_thread(device: Any) -> bool:
-    """Whether this is PoCL's driver without threads of its own."""
-    return bool(device.platform.name == POCL and device.name.startswith("basic"))
-
-
 def _cpu_devices(opencl: Any, threads: int | None) -> tuple[Any, Any]:
     """The device with the threads of all cores, and the one of the calling thread, None where it is not there, or the
     only one (then it is the first)."""
-    with _LOCK:
-        _limit_threads(threads)
+    with OPENING:
+        limit_threads(threads)
         try:
             found = cpu_devices(opencl)
         except opencl.LogicError as error:
@@ -329,16 +318,8 @@ def _cpu_devices(opencl: Any, threads: int | None) -> tuple[Any, Any]:
         device = found[0]
         caller = next((d for d in found[1:] if in_calling_thread(d)), None) if device.platform.name == POCL else None
         for one in (device, caller):
-            if one is not None and one.platform.name == POCL:
-                try:
-                    mend_cpu_name(one.int_ptr, one.version)
-                except UnknownProcessorError as error:
-                    raise RuntimeUnavailableError(str(error)) from None
-        if device.platform.name == POCL:
-            try:
-                require_linker()
-            except LinkerMissingError as error:
-                raise LinkerError(str(error)) from None
+            if one is not None:
+                make_ready(one)
         return device, caller
 
 
@@ -347,33 +328,3 @@ def _no_device(platforms: list[str]) -> RuntimeUnavailableError:
     if POCL in platforms and hidden:
         return MendableError(hidden)
     return RuntimeUnavailableError(f"no OpenCL CPU device among the platforms {platforms}; {INSTALL}")
-
-
-def hidden_device() -> str:
-    """What to say of a variable that keeps PoCL from its CPU devices; nothing where none does."""
-    chosen = os.environ.get(_DRIVERS)
-    if not chosen or set(chosen.split()) & set(_CPU_DRIVERS):
-        return ""
-    accepted = " or ".join(_CPU_DRIVERS)
-    return f"{_DRIVERS}={chosen!r} leaves PoCL without a CPU device; expected {accepted}, or no such variable"
-
-
-def _limit_threads(threads: int | None) -> None:
-    """Asks PoCL for so many threads; it listens before its first use only."""
-    in_force = os.environ.get(_THREADS)
-    if threads is not None and in_force != str(threads):
-        if _opened.is_set():
-            raise RuntimeUnavailableError(
-                f"threads={threads} comes too late: this process uses OpenCL with {in_force or 'all'} threads already; "
-                f"ask before the first use, or set {_THREADS} in the environment"
-            )
-        os.environ[_THREADS] = str(threads)
-    _choose_drivers()
-    _opened.set()
-
-
-def _choose_drivers() -> None:
-    """PoCL's driver without worker threads, beside the one with: handing a launch to workers and being woken again
-    costs 16 of 18 us of an empty launch on the same core, and 62 of 64 us on two.  A choice of the user's stands."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    os.environ.setdefault(_DRIVERS, "basic" if cores == 1 or os.environ.get(_THREADS) == "1" else "pthread basic")

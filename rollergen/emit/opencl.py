@@ -12,7 +12,7 @@ from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.dtypes import is_integer
 from rollergen.hal.languages import Language
 from rollergen.hal.masked_stores import Vectors
-from rollergen.hal.runtime import host_runtime_for, no_device_by_language
+from rollergen.hal.runtime import opencl_device_present, opencl_runtime_for
 from rollergen.hal.spec import Device
 from rollergen.lower.expressions import (
     BITS,
@@ -335,6 +335,6 @@ _SWEEP = """kernel void sweep(global int *memory)
 """
 
 OPENCL = Language(
-    name=OpenCL.language, printer=printer, suffix="cl", runtime=host_runtime_for, present=no_device_by_language,
-    launchers=True, sweep=_SWEEP,
+    name=OpenCL.language, printer=printer, suffix="cl", runtime=opencl_runtime_for,
+    present=opencl_device_present, launchers=True, sweep=_SWEEP,
 )  # fmt: skip

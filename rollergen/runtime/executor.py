@@ -14,10 +14,12 @@ from rollergen.gate.memory import HOST, Memory
 from rollergen.hal.errors import BuildError, MendableError, RuntimeUnavailableError
 from rollergen.hal.runtime import runtime_for
 from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
+from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.protocol import InPlaceRuntime, LaunchLimits, Runtime
 from rollergen.hal.spec import Device
 from rollergen.runtime.cuda_memory import CudaMemory
 from rollergen.runtime.cuda_session import CudaSession
+from rollergen.runtime.opencl_session import OpenCLSession
 from rollergen.runtime.session import PreparedLaunches, Reading, Session
 
 
@@ -65,8 +67,8 @@ class RuntimeExecutor:
     def prepare(self, source: Source) -> Compiled:
         check_launches(source.launches, self.limits)
         try:
-            if isinstance(self._runtime, CudaRuntime):
-                module = self._runtime.compile(source.text)
+            if isinstance(self._runtime, (CudaRuntime, BufferRuntime)):
+                module: Any = self._runtime.compile(source.text)
             else:
                 alone = {launch.alone for launch in source.launches}
                 module = cast(InPlaceRuntime, self._runtime).compile(source.text, alone=alone)
@@ -101,6 +103,8 @@ class _Compiled:
     def session(self) -> Session:
         if isinstance(self._runtime, CudaRuntime):
             return CudaSession(self._runtime, self._module, self._launches)
+        if isinstance(self._runtime, BufferRuntime):
+            return OpenCLSession(self._runtime, self._module, self._launches)
         return _Session(cast(InPlaceRuntime, self._runtime), self._module, self._launches)
 
 

@@ -1,0 +1,164 @@
+"""Which OpenCL device is meant, which spec describes one that is present, and on which one a spec's programs run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from rollergen.hal.errors import RuntimeUnavailableError
+from rollergen.hal.runtimes.card_names import names_card
+from rollergen.hal.spec import Device, Target
+
+NAME = "opencl"
+GPU, PLATFORM, PLACE = "gpu", "platform", "place"
+"""Keys of a target's dialect: words in the name of the card, the platform's name where it has to be that one, and of
+several devices the one on which this copy of the spec runs (`placed`)."""
+
+_MODEL = re.compile(r"\bMI\d{2,3}[A-Z]?\b", re.IGNORECASE)
+"""In the name of a board that says which card it is; others are "AMD Radeon Graphics" or "Device 66a1"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """One OpenCL device as its driver describes it.
+
+    ``platform_number``, ``number``: its places among the platforms and among their devices.  ``maker``: the platform's
+    vendor and version, in which implementations name themselves.  ``board``: the card where the name is that of its
+    chip (AMD), else "".  ``kinds``: CPU, GPU, ACCELERATOR.  ``unified``: its memory is the host's.
+    """
+
+    platform_number: int
+    number: int
+    platform: str
+    maker: str
+    name: str
+    vendor: str
+    board: str
+    kinds: frozenset[str]
+    units: int
+    clock_mhz: int
+    unified: bool
+
+    @property
+    def place(self) -> str:
+        """What tells it from all others: platform, name, and which of those of that name."""
+        return f"{self.platform}: {self.name} ({self.number})"
+
+    @property
+    def selector(self) -> str:
+        """How a user asks for it."""
+        return f"{NAME}:{self.platform_number}:{self.number}"
+
+    @property
+    def architecture(self) -> str:
+        """gfx906 of gfx906:sramecc+:xnack-."""
+        return re.split("[:+]", self.name, maxsplit=1)[0].strip()
+
+    def __str__(self) -> str:
+        board = f" {self.board}" if self.board else ""
+        return f"{self.name}{board} of {self.platform} ({self.selector})"
+
+
+def opencl_target(device: Device) -> Target | None:
+    """How OpenCL C is written for the device, if that is what its programs are written in."""
+    return device.target(NAME) if device.kind.language == NAME else None
+
+
+def describes(device: Device, present: Present) -> bool:
+    """Whether the spec is of this very device: its architecture and number of units, or its name."""
+    target = opencl_target(device)
+    dialect = dict(target.dialect) if target else {}
+    card = dialect.get(GPU, "")
+    if target is None or dialect.get(PLATFORM, present.platform) != present.platform:
+        return False
+    if not target.arch:
+        return bool(card) and names_card(card, present.name)
+    if target.arch != present.architecture:
+        return False
+    return names_card(card, present.board) if card and _MODEL.search(present.board) else device.units == present.units
+
+
+def runs_on(device: Device, present: Present) -> bool:
+    """Whether the spec's programs may be launched on it: placed there, else described, or of its architecture."""
+    target = opencl_target(device)
+    if target is None:
+        return False
+    place = dict(target.dialect).get(PLACE)
+    if place is not None:
+        return place == present.place
+    return describes(device, present) or target.arch == present.architecture
+
+
+def placed(device: Device, present: Present) -> Device:
+    """The spec with programs that run on this device, whether it describes it or not."""
+    targets = (
+        replace(one, dialect=tuple(sorted({**dict(one.dialect), PLACE: present.place}.items())))
+        if one.language == NAME else one
+        for one in device.targets
+    )  # fmt: skip
+    return replace(device, targets=tuple(targets))
+
+
+def spec_of(present: Present, specs: Iterable[Device]) -> Device:
+    """The spec of the device.  RuntimeUnavailableError that names specs of its architecture, and says how to have one
+    written."""
+    known = [device for device in specs if opencl_target(device)]
+    for device in known:
+        if describes(device, present):
+            return device
+    alike = [device.name for device in known if runs_on(device, present)]
+    others = f"its architecture is that of {', '.join(alike)}, which may be named instead; " if alike else ""
+    raise RuntimeUnavailableError(
+        f"no device spec describes {present}; {others}rollergen devices probe "
+        f"--opencl {present.platform_number}:{present.number} writes one"
+    )
+
+
+def chosen(which: str, found: Sequence[Present]) -> Present:
+    """The device that "PLATFORM:DEVICE" means: each a number or a part of a name, the second may be missing.
+
+    "": the best that is no CPU.  RuntimeUnavailableError that lists what is present.
+    """
+    if not which:
+        return best(found)
+    platform, _, device = which.partition(":")
+    some = [
+        one for one in found
+        if _is(platform, one.platform_number, f"{one.platform} {one.maker}")
+        and (not device or _is(device, one.number, f"{one.name} {one.board}"))
+    ]  # fmt: skip
+    if not some:
+        raise RuntimeUnavailableError(
+            f"no OpenCL device is {which!r}; expected PLATFORM:DEVICE, each a number or a part of a name, of "
+            f"{listed(found)}"
+        )
+    return some[0]
+
+
+def best(found: Sequence[Present]) -> Present:
+    """The GPU with most units at the highest clock, one with memory of its own before others; else an accelerator.
+    A device that calls itself a CPU too, as a simulator may, has to be asked for."""
+    others = [one for one in found if "CPU" not in one.kinds]
+    if not others:
+        raise RuntimeUnavailableError(
+            "no OpenCL device is present that is no CPU; expected device='cpu', which is this machine's, or one of "
+            f"{listed(found)}"
+        )
+    return max(others, key=lambda one: ("GPU" in one.kinds, not one.unified, one.units * one.clock_mhz))
+
+
+def listed(found: Sequence[Present]) -> str:
+    return "; ".join(f"{one.selector} {one.name} of {one.platform}" for one in found) or "none"
+
+
+def mismatch(device: Device, present: Present) -> str:
+    """What to know about running the spec's programs on this device; empty where it is the one described."""
+    if describes(device, present):
+        return ""
+    words = f"made for {device.name} with that spec's limits and figures, run on {present}"
+    return f"{words}: predictions are of the former"
+
+
+def _is(word: str, number: int, names: str) -> bool:
+    return int(word) == number if word.isdecimal() else word.lower() in names.lower()

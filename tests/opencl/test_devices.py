@@ -1,0 +1,127 @@
+"""Which OpenCL device a name means, and which spec describes one: by properties that drivers of real cards report."""
+
+from dataclasses import replace
+
+import pytest
+
+from rollergen.errors import DeviceError
+from rollergen.hal.errors import RuntimeUnavailableError
+from rollergen.hal.load import device_names, load_device
+from rollergen.hal.runtimes.card_names import names_card
+from rollergen.hal.runtimes.opencl_devices import Present, best, chosen, describes, mismatch, placed, runs_on, spec_of
+from rollergen.targets import resolve
+
+AMD = Present(
+    0, 0, "AMD Accelerated Parallel Processing", "Advanced Micro Devices, Inc. OpenCL 2.1 AMD-APP (3602.0)",
+    "gfx906:sramecc+:xnack-", "Advanced Micro Devices, Inc.", "AMD Radeon Graphics", frozenset({"GPU"}), 60, 1725, False,
+)  # fmt: skip
+"""An MI50 as ROCm 7 describes it (AlphaMine-Tech/alpha-miner, issue 5; the platform's lines: nanominer, issue 104)."""
+
+MALI = Present(
+    0, 0, "ARM Platform", "ARM OpenCL 2.0 v1.r20p0", "Mali-G71", "ARM", "", frozenset({"GPU"}), 8, 1037, True
+)
+"""Platform and vendor as of a Mali-G610 (hominoids/sgminer-arm, issue 12)."""
+
+LLVMPIPE = Present(
+    1, 0, "rusticl", "Mesa/X.org OpenCL 3.0", "llvmpipe (LLVM 15.0.6, 256 bits)", "Mesa/X.org", "", frozenset({"CPU"}), 2,
+    0, True,
+)  # fmt: skip
+OCLGRIND = Present(
+    2, 0, "Oclgrind", "James Price, University of Bristol OpenCL 1.2 (Oclgrind 21.10)", "Oclgrind Simulator",
+    "James Price, University of Bristol", "", frozenset({"CPU", "GPU", "ACCELERATOR"}), 1, 1, True,
+)  # fmt: skip
+POCL = replace(
+    LLVMPIPE, platform_number=3, platform="Portable Computing Language", name="pthread-AMD EPYC 9B45",
+    maker="The pocl project OpenCL 3.0 PoCL 3.0-rc2", vendor="AuthenticAMD",
+)  # fmt: skip
+EVERY = (AMD, LLVMPIPE, OCLGRIND, POCL)
+
+
+def specs():
+    return [load_device(name) for name in device_names()]
+
+
+@pytest.mark.parametrize(
+    ("present", "name"),
+    [
+        (AMD, "mi50"),
+        (replace(AMD, name="gfx906+sram-ecc", board="Vega 20 [Radeon Pro VII/Radeon Instinct MI50 32GB]", units=60), "mi50"),
+        (replace(AMD, name="gfx906", board="Device 66a1"), "mi50"),
+        (replace(AMD, name="gfx90a:sramecc+:xnack-", board="AMD Instinct MI210", units=104), "mi210"),
+        (replace(AMD, name="gfx942:sramecc+:xnack-", board="AMD Instinct MI300X", units=304), "mi300x"),
+        (MALI, "mali-g71"),
+        (replace(MALI, name="Mali-G71 MP20"), "mali-g71"),
+    ],
+)
+def test_a_present_device_finds_its_spec(present, name):
+    found = spec_of(present, specs())
+    assert found.name == name and runs_on(found, present) and mismatch(found, present) == ""
+
+
+@pytest.mark.parametrize(
+    ("present", "message"),
+    [
+        (replace(AMD, units=64), r"its architecture is that of mi50, which .* rollergen devices probe --opencl 0:0"),
+        (replace(AMD, name="gfx90a", board="AMD Instinct MI250X/MI250", units=104), "its architecture is that of mi210"),
+        (replace(AMD, name="gfx942", board="AMD Instinct MI325X", units=304), "its architecture is that of mi300x"),
+        (replace(AMD, name="gfx1100", board="Radeon RX 7900 XTX", units=48), "describes gfx1100 Radeon RX 7900 XTX of AMD"),
+        (replace(MALI, name="Mali-G710 r0p0"), "no device spec describes Mali-G710 r0p0 of ARM Platform"),
+        (POCL, r"rollergen devices probe --opencl 3:0 writes one"),
+    ],
+)
+def test_another_card_finds_none_and_is_told_what_to_do(present, message):
+    with pytest.raises(RuntimeUnavailableError, match=message):
+        spec_of(present, specs())
+
+
+def test_a_named_spec_runs_on_another_card_of_its_architecture_and_says_so():
+    mi50, other = load_device("mi50"), replace(AMD, units=64)
+    assert runs_on(mi50, other) and not describes(mi50, other)
+    assert "made for mi50" in mismatch(mi50, other)
+    assert not runs_on(mi50, replace(AMD, name="gfx900")) and not runs_on(load_device("v100"), AMD)
+
+
+def test_a_placed_spec_runs_in_its_place_alone():
+    first, second = POCL, replace(POCL, number=1)
+    spec = placed(load_device("mi50"), second)
+    assert runs_on(spec, second) and not runs_on(spec, first) and not runs_on(spec, AMD)
+    assert spec.name == "mi50" and spec != load_device("mi50")
+
+
+@pytest.mark.parametrize(
+    ("which", "present"),
+    [
+        ("0:0", AMD), ("3", POCL), ("pocl:0", POCL), ("PoCL:epyc", POCL), ("portable", POCL), ("rusticl:llvmpipe", LLVMPIPE),
+        ("mesa", LLVMPIPE), ("oclgrind:0", OCLGRIND), ("amd:radeon", AMD), ("", AMD),
+    ],
+)  # fmt: skip
+def test_a_device_is_chosen_by_numbers_or_parts_of_names(which, present):
+    assert chosen(which, EVERY) is present
+
+
+@pytest.mark.parametrize("which", ["4:0", "pocl:1", "nobody", "0:mali"])
+def test_a_device_that_is_not_there_is_answered_with_those_that_are(which):
+    with pytest.raises(RuntimeUnavailableError, match=r"expected PLATFORM:DEVICE.* opencl:3:0 pthread-AMD EPYC 9B45 of Port"):
+        chosen(which, EVERY)
+
+
+def test_the_best_is_a_gpu_with_memory_of_its_own_and_never_a_cpu():
+    small, large = replace(AMD, number=1, units=30), replace(AMD, number=2, unified=True, units=200)
+    board = replace(AMD, number=3, kinds=frozenset({"ACCELERATOR"}), units=500)
+    assert best([LLVMPIPE, large, small, board, OCLGRIND, AMD]) is AMD
+    with pytest.raises(RuntimeUnavailableError, match="no OpenCL device is present that is no CPU; expected device='cpu'"):
+        best([LLVMPIPE, OCLGRIND, POCL])
+
+
+def test_names_of_cards_are_whole_words():
+    assert names_card("MI50", "Radeon Instinct MI50 32GB") and not names_card("MI50", "MI500") and not names_card("i50", "MI50")
+
+
+def test_a_device_that_no_spec_describes_is_an_error_that_says_what_to_do():
+    with pytest.raises(DeviceError, match=r"'opencl:pocl:0': no device spec describes .* rollergen devices probe --opencl \d:0"):
+        resolve("opencl:pocl:0")
+
+
+def test_cuda_has_one_current_gpu_and_no_numbers():
+    with pytest.raises(DeviceError, match="cuda:1 is no device; expected 'cuda'"):
+        resolve("cuda:1")
