@@ -45,6 +45,11 @@ class Dtype(NamedTuple):
         return self.bits // 8
 
     @property
+    def packed(self) -> bool:
+        """Whether it is an integer that exists in memory only, two to a byte: expressions compute with `register`."""
+        return self.bits < 8
+
+    @property
     def narrow(self) -> bool:
         """Whether it is a float that exists in memory only: C code computes with a wider one, and moves its bits."""
         return self.kind == "float" and self.register != self.name and not self.matrix_only
@@ -93,6 +98,8 @@ _ROWS = (
     Dtype("float8_e5m2", 8, "float", 3, "float32", "float32", exponent=5),
     Dtype("float32", 32, "float", 24, "float32", "float32", exponent=8),
     Dtype("float64", 64, "float", 53, "float64", "float64", exponent=11),
+    Dtype("int4", 4, "integer", 3, "int8", "int32"),
+    Dtype("uint4", 4, "integer", 4, "uint8", "int32", signed=False),
     Dtype("int8", 8, "integer", 7, "int8", "int32"),
     Dtype("int16", 16, "integer", 15, "int16", "int32"),
     Dtype("int32", 32, "integer", 31, "int32", "int32"),

@@ -19,7 +19,7 @@ from rollergen.hal.spec import Device
 FORMAT = "rollergen.device.v1"
 _MOST = 1 << 53
 """Above it floats are no longer exact."""
-_MEMBERS = [row.name for row in DTYPES.values() if row.kind != "bool"]
+_MEMBERS = [row.name for row in DTYPES.values() if row.kind != "bool" and not row.packed]
 _FIGURES: Mapping[str, Schema] = {
     "count": {"type": "integer", "minimum": 1, "maximum": _MOST, "title": "an integer of at least 1"},
     "whole": {"type": "integer", "minimum": 0, "maximum": _MOST, "title": "an integer of at least 0"},

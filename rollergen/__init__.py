@@ -21,6 +21,7 @@ _NAMES = {
     "einsum": "rollergen.expr.einsum",
     "build": "rollergen.build",
     "compile": "rollergen.network.compiling",
+    "pack": "rollergen.expr.nibbles",
     "Model": "rollergen.network.model",
     "BuildOptions": "rollergen.options",
     "AlignmentRules": "rollergen.tile.rules",

@@ -26,6 +26,7 @@ from rollergen.expr.language import (
     sum,
     tensor,
 )
+from rollergen.expr.nibbles import pack
 from rollergen.expr.scalars import Expr as _Expr
 from rollergen.kernel import Kernel
 from rollergen.network.compiling import compile
@@ -72,6 +73,7 @@ __all__ = [
     "min",
     "minimum",
     "ops",
+    "pack",
     "pow",
     "predict",
     "prod",

@@ -54,7 +54,7 @@ def scalar_types(signed: Mapping[int, str], unsigned: Mapping[int, str]) -> dict
     Floats that exist in memory only are the bits that they are made of, conditions and masks signed integers.
     """
     names = {f"mask{bits}": word for bits, word in signed.items()}
-    for row in DTYPES.values():
+    for row in (row for row in DTYPES.values() if not row.packed):
         if row.kind == "float" and not row.narrow:
             names[row.name] = {32: "float", 64: "double"}[row.bits]
         else:

@@ -15,22 +15,25 @@ import numpy as np
 from rollergen.errors import DtypeError, shown
 from rollergen.hal.dtypes import DTYPES
 
-_TENSORS = tuple(row for row in DTYPES.values() if not row.matrix_only)
+_TENSORS = tuple(row for row in DTYPES.values() if not row.matrix_only and not row.packed)
+PACKED = tuple(row.name for row in DTYPES.values() if row.packed)
+"""Dtypes of two elements in a byte: of arguments, and what values may be cut to, while expressions have others."""
 ITEMSIZE = {row.name: row.itemsize for row in _TENSORS}
 """Bytes of an element, by the names of the dtypes that tensors may have."""
 FLOATS = tuple(row.name for row in _TENSORS if row.kind == "float")
 INTEGERS = tuple(row.name for row in _TENSORS if row.kind == "integer")
 
 
-def dtype_name(dtype: Any, where: str = "dtype") -> str:
-    """The name of `dtype`: one of `ITEMSIZE`, torch's dtype of that name, or anything NumPy reads as one of these.
+def dtype_name(dtype: Any, where: str = "dtype", more: tuple[str, ...] = ()) -> str:
+    """The name of `dtype`: one of `ITEMSIZE`, torch's dtype of that name, or anything NumPy reads as one of these;
+    or one of `more`.
 
     >>> dtype_name("float32"), dtype_name(float)
     ('float32', 'float64')
 
     Raises DtypeError, beginning with `where`, for any other.
     """
-    if isinstance(dtype, str) and dtype in ITEMSIZE:
+    if isinstance(dtype, str) and (dtype in ITEMSIZE or dtype in more):
         return dtype
     kind = type(dtype)
     name = str(dtype).removeprefix("torch.") if (kind.__module__, kind.__name__) == ("torch", "dtype") else None
@@ -46,8 +49,8 @@ def dtype_name(dtype: Any, where: str = "dtype") -> str:
                 f"{where} is {shown(dtype)}, of foreign byte order; expected {read.name!r}, and x.astype of it"
             )
         name = None if read is None else read.name
-    if name not in ITEMSIZE:
-        raise DtypeError(f"{where} is {shown(dtype)}; expected one of {', '.join(ITEMSIZE)}")
+    if name not in ITEMSIZE and name not in more:
+        raise DtypeError(f"{where} is {shown(dtype)}; expected one of {', '.join((*ITEMSIZE, *more))}")
     return name
 
 

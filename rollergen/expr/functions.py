@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rollergen.errors import DtypeError, ExpressionError, shown
-from rollergen.expr.dtypes import dtype_name, finite_bounds, is_float, is_integer, largest_float
+from rollergen.expr.dtypes import PACKED, dtype_name, finite_bounds, is_float, is_integer, largest_float
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.scalars import Expr, alike, as_expr, binary, is_scalar, literal, merge_axes, python_scalar
 from rollergen.expr.show import show
@@ -85,7 +85,7 @@ def cast(x: Any, dtype: Any, overflow: str | None = None) -> Expr:
     `overflow` says what numbers beyond the dtype's range become.  None: integers wrap around, floats are infinite (NaN
     in a dtype without infinities), negative floats made unsigned integers wrap around, and of other floats made
     integers it is left open.  "wrap": such floats wrap around too, up to 2**63.  "saturate": the nearest that the dtype
-    holds; NaN is 0 as an integer.
+    holds; NaN is 0 as an integer.  int4 and uint4 give int8 and uint8 with their numbers.
 
     >>> import rollergen as rg
     >>> A = rg.tensor("A", (3,))
@@ -94,14 +94,23 @@ def cast(x: Any, dtype: Any, overflow: str | None = None) -> Expr:
     """
     if isinstance(x, str) and isinstance(dtype, Expr):
         raise ExpressionError(f"rg.cast(x, dtype): the arguments look swapped: rg.cast(x, {x!r})")
-    name = dtype_name(dtype, "rg.cast's dtype")
+    name = dtype_name(dtype, "rg.cast's dtype", PACKED)
     precise = name == "float64" and is_scalar(x) and isinstance(python_scalar(x), float)
     e = literal(python_scalar(x), name, "rg.cast") if precise else as_expr(x, "rg.cast")
     if overflow is not None:
         e = _limited(e, name, overflow)
-    elif is_float(e.dtype) and is_integer(name) and not DTYPES[name].signed:
+    if name in PACKED:
+        return _four_bits(e, name)
+    if overflow is None and is_float(e.dtype) and is_integer(name) and not DTYPES[name].signed:
         return _unsigned(e, name)
     return _converted(e, name)
+
+
+def _four_bits(x: Expr, dtype: str) -> Expr:
+    """The number that the lowest four bits of `x` are."""
+    row = DTYPES[dtype]
+    low = cast(x, row.register) & 15
+    return (low ^ 8) - 8 if row.signed else low
 
 
 def _converted(x: Expr, dtype: str) -> Expr:

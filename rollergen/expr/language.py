@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rollergen.errors import ExpressionError, ShapeError, shown
-from rollergen.expr.dtypes import dtype_name
+from rollergen.expr.dtypes import PACKED, dtype_name
 from rollergen.expr.functions import absolute, atan2, cast, divide, function, maximum, minimum, remainder, select
 from rollergen.expr.methods import Methods
+from rollergen.expr.nibbles import described, element, packed_shape
 from rollergen.expr.primitives import FUNCTIONS
 from rollergen.expr.reads import check_reads
 from rollergen.expr.reductions import Reduce, free_axes, max, min, prod, reduce, sum
@@ -148,6 +149,9 @@ def tensor(name: str, shape: Iterable[int], dtype: Any = "float32", constant: bo
     another array, the same one with other memory, or a torch tensor that torch has seen changed in place.  After
     changing a NumPy array in place (``w += 1``, ``w[...] = v``) call ``kernel.repack()``: nothing else tells.
 
+    int4 and uint4 are stored two to a byte: the kernel takes an array of ml_dtypes, which it packs at each call, or the
+    bytes themselves, as `rg.pack` makes them.  Expressions have their elements as int8 and uint8.
+
     >>> tensor("A", (4, 8), dtype="float16").dtype
     'float16'
 
@@ -167,8 +171,18 @@ def tensor(name: str, shape: Iterable[int], dtype: Any = "float32", constant: bo
     check_name(name, "rg.tensor's name")
     if name in CALL_WORDS:
         raise ExpressionError(f"rg.tensor's name is {name!r}, an argument of every kernel's own; expected another name")
-    extents, dtype = check_shape(shape, f"rg.tensor({name!r})"), dtype_name(dtype, f"{name}'s dtype")
+    extents, dtype = check_shape(shape, f"rg.tensor({name!r})"), dtype_name(dtype, f"{name}'s dtype", PACKED)
+    if dtype in PACKED:
+        return _packed(name, extents, dtype, constant)
     return Tensor(name, extents, dtype, constant, None, Buffer(name, extents, dtype, "input", constant))
+
+
+def _packed(name: str, shape: tuple[int, ...], dtype: str, constant: bool) -> Tensor:
+    """The elements of a given tensor that is stored as bytes."""
+    extents = packed_shape(shape)
+    buffer = Buffer(name, extents, "uint8", "input", constant, described(dtype, shape))
+    stored = Tensor(name, extents, "uint8", constant, None, buffer)
+    return compute_named(tuple((f"i{n}", m) for n, m in enumerate(shape)), lambda *i: element(stored, dtype, i), name)
 
 
 def reduce_axis(name: str, extent: int) -> ReduceAxis:

@@ -16,6 +16,7 @@ import numpy as np
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
 from rollergen.expr.arithmetic import applied, combined, converted, wide, wrapped
 from rollergen.expr.dtypes import FLOATS, is_float
+from rollergen.expr.nibbles import as_stored
 from rollergen.expr.reads import given_tensors
 from rollergen.expr.reductions import Reduce, free_axes
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value, multiplied
@@ -80,7 +81,7 @@ def bound_arrays(tensor: Tensor, arrays: Sequence[Any], named: Mapping[str, Any]
 
 
 def _as_array(array: Any, tensor: Tensor) -> Array:
-    data = np.asarray(array)
+    data = as_stored(np.asarray(array), tensor.buffer.packs)
     if data.shape != tensor.shape:
         raise ShapeError(f"the array for {tensor.label} has shape {data.shape}; expected {tensor.shape}")
     floating = data.dtype.kind == "f" or data.dtype.name in FLOATS

@@ -220,7 +220,7 @@ def ordered_inputs(outputs: tuple[Tensor, ...], inputs: Sequence[Tensor] | None)
         raise ExpressionError(
             f"inputs= is {shown(inputs)}; expected a list of the tensors {', '.join(t.label for t in found)}"
         )
-    order = tuple(inputs)
+    order = tuple(map(_stored, inputs))
     for tensor in order:
         if not any(tensor is one for one in found):
             names = ", ".join(t.label for t in found)
@@ -237,6 +237,15 @@ def ordered_inputs(outputs: tuple[Tensor, ...], inputs: Sequence[Tensor] | None)
         what = f"lacks {', '.join(missing)}" if missing else "names a tensor twice"
         raise ExpressionError(f"inputs= {what}; expected each of {', '.join(t.label for t in found)} once")
     return order
+
+
+def _stored(tensor: Tensor) -> Tensor:
+    """The given tensor of the bytes of one that `rg.tensor` packed; any other as it is."""
+    if isinstance(tensor, Tensor) and tensor.producer is not None:
+        read = given_tensors((tensor,))
+        if len(read) == 1 and read[0].buffer.packs and read[0].name == tensor.name:
+            return read[0]
+    return tensor
 
 
 def size_bytes(buffers: Iterable[Buffer]) -> int:

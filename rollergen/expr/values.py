@@ -47,13 +47,17 @@ BufferKind = Annotated[str, Among(("input", "output", "temporary"))]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A tensor in memory: row-major, dense.  ``kind`` is input, output or temporary."""
+    """A tensor in memory: row-major, dense.  ``kind`` is input, output or temporary.
+
+    ``packs``: what its bytes hold, two to a byte, such as "int4[4, 8]" (`expr.nibbles`); "" of all others.
+    """
 
     name: str
     shape: tuple[Count, ...]
     dtype: DtypeName = "float32"
     kind: BufferKind = "input"
     constant: bool = False
+    packs: str = ""
 
     @property
     def elements(self) -> int:

@@ -17,8 +17,9 @@ from onnx.reference import ReferenceEvaluator
 
 from rollergen import ops
 from rollergen.errors import ArgumentError, RollergenError, ShapeError
-from rollergen.expr.dtypes import numpy_dtype
-from rollergen.expr.language import Tensor, tensor
+from rollergen.expr.dtypes import PACKED, numpy_dtype
+from rollergen.expr.language import Tensor, compute, tensor
+from rollergen.expr.nibbles import element, pack
 from rollergen.importers.folding import norm_folded
 from rollergen.importers.graph import (
     Network,
@@ -186,8 +187,12 @@ class _Walk:
         shape = call.values[dynamic[0]].shape if dynamic else None
         if proto.op_type in ("Shape", "Size") and shape is not None:
             self.known[proto.output[0]] = _measured(proto, shape)
-        elif dynamic or proto.op_type in _DRAWS or not self._folded(call):
+        elif dynamic or proto.op_type in _DRAWS or self._stays_packed(proto) or not self._folded(call):
             self._add(call)
+
+    def _stays_packed(self, proto: onnx.NodeProto) -> bool:
+        """Whether its weights have four bits, of which kernels are to read no more."""
+        return proto.op_type == "DequantizeLinear" and self.known[proto.input[0]].dtype.name in PACKED
 
     def _folded(self, call: _Call) -> bool:
         """Whether the outputs are arrays, which then are known."""
@@ -226,13 +231,21 @@ def given(value: Value) -> Tensor:
 
 
 def _kept(constants: dict[str, np.ndarray], name: str, array: np.ndarray) -> Tensor:
-    """`array` as a constant of the model: one without axes has one, as numbers of a text are no arguments."""
+    """`array` as a constant of the model: one without axes has one, as numbers of a text are no arguments, and of
+    int4 and uint4 it is their bytes."""
     if 0 in array.shape:
         raise Refused("empty", f"{name} has shape {array.shape}")
-    held = array if array.ndim else array.reshape(1)
+    dtype = accepted_dtype(array.dtype)
+    held = pack(array) if dtype in PACKED else array if array.ndim else array.reshape(1)
     constants[_row(name, array)] = held
-    one = tensor(identifier(name), held.shape, accepted_dtype(array.dtype), constant=True)
-    return one if array.ndim else ops.reshape(one, ())
+    return _read_as(array, tensor(identifier(name), held.shape, held.dtype, constant=True))
+
+
+def _read_as(array: np.ndarray, held: Tensor) -> Tensor:
+    """The elements of `array` in the constant that `_kept` made of it."""
+    if array.dtype.name in PACKED:
+        return compute(array.shape, lambda *i: element(held, array.dtype.name, i))
+    return held if array.ndim else ops.reshape(held, ())
 
 
 def _row(name: str, array: np.ndarray) -> str:
@@ -287,8 +300,7 @@ class _Call:
             raise self.refusal
 
         def constant(name: str, array: np.ndarray) -> Tensor:
-            one = tensors[_row(name, array)]
-            return one if array.ndim else ops.reshape(one, ())
+            return _read_as(array, tensors[_row(name, array)])
 
         made = self.converted(tensors, constant)
         return [made.get(value.name) for value in self.outputs]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.dtypes import ITEMSIZE, PACKED
 from rollergen.importers.graph import NotExpressedError
 
 REASONS = {
@@ -69,6 +69,6 @@ class Refused(NotExpressedError):
 def accepted_dtype(dtype: Any) -> str:
     """The name of a NumPy dtype; Refused where rollergen has no such one."""
     name = str(dtype).removeprefix("torch.") if "torch" in type(dtype).__module__ else np.dtype(dtype).name
-    if name not in ITEMSIZE:
+    if name not in ITEMSIZE and name not in PACKED:
         raise Refused("dtype", name)
     return name

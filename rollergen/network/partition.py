@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rollergen.errors import RollergenError
+from rollergen.expr.dtypes import PACKED
 from rollergen.expr.language import Tensor, compute, tensor
 from rollergen.expr.reads import producers_first
 from rollergen.expr.reductions import Reduce
@@ -160,6 +161,8 @@ class _Partition:
         value = self.values[name]
         if value.shape is None:
             raise NotExpressedError(f"the shape of {name} depends on data")
+        if value.dtype in PACKED:
+            raise NotExpressedError(f"{name} is {value.dtype}, which weights alone may be")
         return tensor(called, value.shape, value.dtype, constant=name in self.network.constants)
 
 

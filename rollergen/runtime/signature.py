@@ -11,6 +11,7 @@ import numpy as np
 
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
 from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.nibbles import as_stored, described
 from rollergen.expr.values import Buffer
 from rollergen.runtime.interop import view
 from rollergen.runtime.result_pool import new_result
@@ -27,21 +28,22 @@ def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _described(buffer: Buffer) -> str:
-    return f"{buffer.name}: {buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+    return f"{buffer.name}: {buffer.packs or described(buffer.dtype, buffer.shape)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One array of a call; ``name``, ``shape`` and ``dtype`` (NumPy's) are what it must have."""
+    """One array of a call; ``name``, ``shape`` and ``dtype`` (NumPy's) are what it must have; ``packs``: `Buffer`'s."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
     text: str
+    packs: str = ""
 
     @staticmethod
     def of(buffer: Buffer) -> Parameter:
-        return Parameter(buffer.name, buffer.shape, numpy_dtype(buffer.dtype), _described(buffer))
+        return Parameter(buffer.name, buffer.shape, numpy_dtype(buffer.dtype), _described(buffer), buffer.packs)
 
     @property
     def size_bytes(self) -> int:
@@ -59,6 +61,12 @@ class Parameter:
 
     def refuse(self, array: np.ndarray, signature: object) -> None:
         """Raises what is wrong with an array of another dtype or shape."""
+        if self.packs and (array.dtype, array.shape) != (self.dtype, self.shape):
+            kind = ShapeError if array.dtype == self.dtype else DtypeError
+            raise kind(
+                f"{self.name} is {described(array.dtype.name, array.shape)}; expected {self.packs} of ml_dtypes, or "
+                f"these two to a byte, {described(self.dtype.name, self.shape)}, as rg.pack makes them: {signature}"
+            )
         if array.dtype != self.dtype:
             raise DtypeError(
                 f"{self.name} has dtype {array.dtype.name if array.dtype.isnative else array.dtype.str}; "
@@ -105,7 +113,8 @@ class Signature:
         return tuple(arrays)
 
     def _arrange_slowly(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        views = tuple(view(array, p.name, self) for p, array in zip(self._parameters, arrays, strict=True))
+        pairs = zip(self._parameters, arrays, strict=True)
+        views = tuple(as_stored(view(array, p.name, self), p.packs) for p, array in pairs)
         for parameter, array in zip(self._parameters, views, strict=True):
             try:
                 parameter.refuse(array, self)

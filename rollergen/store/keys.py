@@ -64,9 +64,15 @@ def expression_text(graph: Graph) -> str:
     neutral = {b.name: f"{prefix}{n}" for prefix, group in groups for n, b in enumerate(group)}
     roots = (*graph.inputs, *graph.outputs, *graph.temporaries, *graph.tensor_ops)
     rows, numbers = table(roots)
-    named = [[row[0], neutral[row[1]], *row[2:]] if row[0] == "Buffer" else row for row in rows]
+    named = [_buffer(neutral[row[1]], row) if row[0] == "Buffer" else row for row in rows]
     counts = [len(graph.inputs), len(graph.outputs), len(graph.temporaries), len(graph.tensor_ops)]
     return as_text({"format": EXPRESSION_FORMAT, "nodes": named, "roots": numbers, "counts": counts})
+
+
+def _buffer(name: str, row: list[Any]) -> list[Any]:
+    """A buffer's row with another name; most pack nothing, and are called as before there were such."""
+    kept = row[2:] if row[-1] else row[2:-1]
+    return [row[0], name, *kept]
 
 
 _device_hash = lru_cache(maxsize=64)(device_hash)

@@ -13,7 +13,7 @@ from typing import Any
 
 import rollergen.expr.language as rg
 from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
-from rollergen.expr.dtypes import accumulator_dtype, dtype_name, is_float, is_integer
+from rollergen.expr.dtypes import PACKED, accumulator_dtype, dtype_name, is_float, is_integer
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import (
     Number,
@@ -220,14 +220,15 @@ def clip(input: Tensor, min: Operand | None = None, max: Operand | None = None, 
 def cast(input: Tensor, dtype: Any, *, overflow: str | None = None, name: str | None = None) -> Tensor:
     """`input` converted to `dtype`, any shape; towards zero from floating to integer values.
 
-    `overflow`: what numbers beyond its range become, "saturate" or "wrap", as `rg.cast` has it.
+    `overflow`: what numbers beyond its range become, "saturate" or "wrap", as `rg.cast` has it.  int4 and uint4 give
+    their numbers in int8 and uint8.
 
     >>> import rollergen as rg
     >>> rg.ops.cast(rg.tensor("x", (2,)), "int32").evaluate([1.75, -1.75])
     array([ 1, -1])
     """
     require_tensor(input, "cast")
-    wanted = dtype_name(dtype, "rg.ops.cast's dtype")
+    wanted = dtype_name(dtype, "rg.ops.cast's dtype", PACKED)
     return elementwise("cast", lambda v: rg.cast(v, wanted, overflow), input, name=name)
 
 

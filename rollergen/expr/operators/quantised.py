@@ -11,7 +11,7 @@ from typing import Any
 
 import rollergen.expr.language as rg
 from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
-from rollergen.expr.dtypes import accumulator_dtype, dtype_name, is_float, is_integer
+from rollergen.expr.dtypes import PACKED, accumulator_dtype, dtype_name, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import axis_of, integer, number, require_float, require_tensor, require_vector
 from rollergen.expr.operators.convolutions import conv2d
@@ -20,8 +20,8 @@ from rollergen.hal.dtypes import DTYPES
 
 Scale = Tensor | float
 ZeroPoint = Tensor | int
-STORED = ("int8", "uint8", "int16", "uint16", "float8_e4m3fn", "float8_e5m2")
-"""What is quantised to; products are of int8 and uint8."""
+STORED = ("int8", "uint8", "int16", "uint16", "float8_e4m3fn", "float8_e5m2", *PACKED)
+"""What is quantised to, of int4 and uint4 in int8 and uint8; products are of int8 and uint8."""
 FACTORS = ("int8", "uint8")
 
 
@@ -31,7 +31,8 @@ def quantize(
 ) -> Tensor:  # fmt: skip
     """``round(x / scale) + zero_point`` as `dtype`, ties to even, beyond its range its ends; x floating, any shape.
 
-    `dtype` is int8, uint8, int16, uint16, float8_e4m3fn or float8_e5m2 (which are not rounded to integers first).
+    `dtype` is int8, uint8, int16, uint16, int4 or uint4 (in int8 or uint8), float8_e4m3fn or float8_e5m2 (which are not
+    rounded to integers first).
     With `block_size` the scale has the shape of x, but along `axis` one for each block.
 
     >>> import rollergen as rg
@@ -42,7 +43,7 @@ def quantize(
     """
     x = input
     require_float(x, "quantize")
-    wanted = dtype_name(dtype, "rg.ops.quantize's dtype")
+    wanted = dtype_name(dtype, "rg.ops.quantize's dtype", PACKED)
     if wanted not in STORED:
         raise DtypeError(f"quantize: dtype is {shown(dtype)}; expected one of {', '.join(STORED)}")
     scale_at, zero_at = _parameters("quantize", x, scale, zero_point, axis, wanted, block_size)
@@ -177,7 +178,7 @@ def _quantised(steps: Any, zero: Any, wide: str, dtype: str) -> Any:
         return rg.cast(steps, dtype, "saturate")
     low, high = DTYPES[dtype].limits
     shifted = rg.round(steps) + (zero if isinstance(zero, int) else rg.cast(zero, wide))
-    return rg.cast(rg.minimum(rg.maximum(shifted, low), high), dtype)
+    return rg.cast(rg.minimum(rg.maximum(shifted, low), high), DTYPES[dtype].register)
 
 
 def _shifted(value: Any, zero: Any) -> Any:
@@ -199,7 +200,7 @@ def _factor(operation: str, operand: Any, zero: Any) -> int:
 
 
 def _zero(operation: str, zero_point: Any, dtype: str) -> int:
-    low, high = DTYPES[dtype].limits if is_integer(dtype) else (0, 0)
+    low, high = (0, 0) if is_float(dtype) else DTYPES[dtype].limits
     zero = integer(zero_point)
     if zero is None or not low <= zero <= high:
         raise ExpressionError(
@@ -280,6 +281,7 @@ def _parameters(
 
 
 def _check_zeros(operation: str, zeros: Tensor, stored: str) -> None:
+    stored = stored if is_float(stored) else DTYPES[stored].register
     if zeros.dtype not in ("int32", stored):
         expected = "int32" if stored == "int32" else f"int32 or {stored}"
         raise DtypeError(f"{operation}: zero_point {zeros.label} has dtype {zeros.dtype}; expected {expected}")

@@ -227,7 +227,7 @@ def clip(n: Node) -> Tensor:
     return x if high is None else ops.minimum(x, high)
 
 
-@operator("Cast", "CastLike")
+@operator("Cast", "CastLike", static=(1,))
 def cast(n: Node) -> Any:
     """To floats of eight bits values beyond their range become their ends, unless `saturate` is 0."""
     by_number = n.proto.op_type == "Cast"

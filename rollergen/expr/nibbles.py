@@ -1,0 +1,63 @@
+"""Integers of four bits, two to a byte: what is stored of int4 and uint4, and how expressions read it.
+
+Each row (the last dimension) begins with a byte of its own; of two neighbours the first has the low bits, as ONNX
+and PyTorch order them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rollergen.expr.dtypes import PACKED
+from rollergen.expr.functions import cast
+from rollergen.expr.scalars import Expr
+
+
+def packed_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of the bytes that hold a tensor of `shape`.
+
+    >>> packed_shape((4, 8)), packed_shape((4, 5)), packed_shape(())
+    ((4, 4), (4, 3), (1,))
+    """
+    return (*shape[:-1], (shape[-1] + 1) // 2) if shape else (1,)
+
+
+def described(dtype: str, shape: Sequence[int]) -> str:
+    """What stands in `Buffer.packs` of a tensor of that dtype and shape.
+
+    >>> described("int4", (4, 5))
+    'int4[4, 5]'
+    """
+    return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+def pack(array: Any) -> Any:
+    """Integers of any dtype as uint8, two to a byte: of each its lowest four bits, in the shape `packed_shape`.
+
+    The weights of ``rg.tensor("w", (K, N), "int4")``, packed once.
+
+    >>> pack(np.array([1, -2, 3])).tolist()
+    [225, 3]
+    """
+    bits = np.atleast_1d(np.asarray(array)).astype(np.int8).view(np.uint8) & 15
+    even = np.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, bits.shape[-1] % 2)])
+    return even[..., ::2] | even[..., 1::2] << 4
+
+
+def as_stored(array: Any, packs: str) -> Any:
+    """An array that a call brings for a buffer that ``packs`` int4 or uint4: packed if it holds just these."""
+    dtype = getattr(array, "dtype", None)
+    if packs and dtype is not None and dtype.name in PACKED and described(dtype.name, array.shape) == packs:
+        return pack(array)
+    return array
+
+
+def element(stored: Any, dtype: str, at: Sequence[Any]) -> Expr:
+    """Element `at` of the tensor of `dtype` whose bytes are the tensor `stored`: int8, or of uint4 uint8."""
+    if not at:
+        return cast(stored[0], dtype)
+    *row, column = at
+    return cast(stored[(*row, column // 2)] >> cast(column % 2 * 4, "uint8"), dtype)
