@@ -20,6 +20,7 @@ from rollergen.hal.declared import (
     one_of,
     without,
 )
+from rollergen.hal.dot_products import BYTES
 
 _ONE_BLOCK = Reason(
     "one block at a time: what it may hold is limits.block_memory_bytes, which is held against this",
@@ -131,7 +132,8 @@ class Instruction:
     """An arithmetic instruction: an ``m x n x k`` multiply-add (1 x lanes x 1 for a vector FMA).
 
     A matrix instruction (one with a ``layout``) is executed by ``lanes`` threads together, whose registers hold the
-    operands in fragments; "opaque" results pass through the units' memory.
+    operands in fragments; "opaque" results pass through the units' memory.  A vector instruction with a ``k`` of 4 adds
+    up a dot product of bytes in each of its lanes, 1 x lanes x 4.
     """
 
     TITLE: ClassVar[str] = "an instruction"
@@ -145,8 +147,8 @@ class Instruction:
             where=has(dtype="tf32"),
         ),
         Reason(
-            "programs add up int8 products one by one: dot products within a thread are constructed for none",
-            where={"properties": {"m": {"const": 1}, "k": {"not": {"const": 1}}}},
+            "threads add up int8 products one by one: their dot products are constructed for vectors only",
+            where={"properties": {"m": {"const": 1}, "k": {"not": {"const": 1}}, "lanes": {"const": 1}}},
             device=without(SUPERSTEPS),
         ),
         Reason(
@@ -212,6 +214,17 @@ class Instruction:
         default=0,
     )
     issued: int = declared("machine instructions of one matrix instruction", default=1)
+
+    @property
+    def is_dot_product(self) -> bool:
+        """Whether each lane of a vector adds up the products of four unsigned bytes and four signed ones."""
+        bytes_summed = self.dtype == "int8" and self.accumulator_dtype == "int32" and self.k == BYTES
+        return bytes_summed and self.m == 1 and self.n == self.lanes > 1 and not self.is_matrix
+
+    @property
+    def at_once(self) -> int:
+        """Points of a tensor op that it computes at once: multiply-adds, or of dot products those."""
+        return self.lanes if self.is_dot_product else max(self.m * self.n * self.k, self.lanes)
 
     @property
     def is_matrix(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rollergen.hal import masked_stores
+from rollergen.hal.dot_products import BYTES, LATENCY_CLOCKS, NAME
 from rollergen.hal.probes.host_facts import (
     CacheLevel,
     cache_levels,
@@ -58,6 +59,7 @@ def completed(device: Device, caches: tuple[CacheLevel, ...], found: Probe | Non
     registers = vector_registers()
     clock = found.clock_mhz if found else highest_clock_mhz() or device.clock_mhz
     per_clock = _multiply_adds_per_clock(found) if found else 2.0
+    instructions = (*(_instruction(i, lanes, per_clock) for i in device.instructions), *_dot_products(found))
     registers_layer = replace(device.layers[0], capacity_bytes=registers * lanes * 4, transaction_bytes=lanes * 4)
     middle = [_cache_layer(device, cache, lanes, found) for cache in caches] or list(device.layers[1:-1])
     layers = (registers_layer, *middle, _backing_layer(device, found))
@@ -68,18 +70,22 @@ def completed(device: Device, caches: tuple[CacheLevel, ...], found: Probe | Non
         execution_width=lanes,
         clock_mhz=clock,
         layers=layers,
-        instructions=tuple(_instruction(i, lanes, per_clock) for i in device.instructions),
+        instructions=instructions,
         limits=replace(device.limits, registers_per_thread=registers, registers_per_unit=registers),
         launch_us=found.launch_us if found else device.launch_us,
         wake_us=found.wake_us if found else device.wake_us,
         targets=(_target(device.targets[0], lanes, found),),
-        provenance=tuple(sorted({**_kept(device), **dict(_origins(device, layers, found))}.items())),
+        provenance=tuple(sorted({**_kept(device), **dict(_origins(device, layers, found, instructions))}.items())),
     )
 
 
 def _multiply_adds_per_clock(found: Probe) -> float:
     """Vector multiply-adds that start in one clock: as many as the pipes, a whole number."""
-    return float(max(1, round(found.peak_gflop_s * 1e3 / (2 * found.lanes * found.clock_mhz))))
+    return float(max(1, round(_measured_per_clock(found))))
+
+
+def _measured_per_clock(found: Probe) -> float:
+    return found.peak_gflop_s * 1e3 / (2 * found.lanes * found.clock_mhz)
 
 
 def _target(target: Target, lanes: int, found: Probe | None) -> Target:
@@ -98,6 +104,18 @@ def _instruction(instruction: Instruction, lanes: int, per_clock: float) -> Inst
         return replace(instruction, per_clock=per_clock)
     width = lanes // 2 if instruction.dtype == "float64" else lanes
     return replace(instruction, n=width, lanes=width, per_clock=per_clock)
+
+
+def _dot_products(found: Probe | None) -> tuple[Instruction, ...]:
+    """The instruction for dot products of bytes, where they run at an instruction's rate (as many in its place reach an
+    eighth of it): beside multiply-adds, which the same noise slows down, on a whole number of pipes."""
+    if found is None:
+        return ()
+    share = found.dot_products_per_clock / _measured_per_clock(found)
+    per_clock = round(share * _multiply_adds_per_clock(found))
+    if not per_clock:
+        return ()
+    return (Instruction(NAME, "int8", "int32", 1, found.lanes, BYTES, found.lanes, float(per_clock), LATENCY_CLOCKS),)
 
 
 def _cache_layer(device: Device, cache: CacheLevel, lanes: int, found: Probe | None) -> MemoryLayer:
@@ -159,7 +177,7 @@ def _kept(device: Device) -> Origins:
 
 
 def _origins(
-    device: Device, layers: tuple[MemoryLayer, ...], found: Probe | None
+    device: Device, layers: tuple[MemoryLayer, ...], found: Probe | None, instructions: tuple[Instruction, ...]
 ) -> Iterator[tuple[str, tuple[str, str]]]:
     system = ("measured", "what the operating system says about this host")
     figure = lambda name: ("measured", found.origin(name)) if found else ("derived", _NOT_PROBED)
@@ -183,9 +201,10 @@ def _origins(
         if layer.sets:
             yield f"{where}.sets", system
             yield f"{where}.ways", system
-    for number, _ in enumerate(device.instructions):
-        for name in ("n", "lanes", "per_clock"):
-            yield f"instructions[{number}].{name}", figure("peak")
+    for number, instruction in enumerate(instructions):
+        told = ("m", "n", "k", "lanes", "per_clock") if instruction.is_dot_product else ("n", "lanes", "per_clock")
+        for name in told:
+            yield f"instructions[{number}].{name}", figure("dot products" if instruction.is_dot_product else "peak")
         latency = f"instructions[{number}].latency_clocks"
         if latency in dict(device.provenance):
             yield latency, dict(device.provenance)[latency]

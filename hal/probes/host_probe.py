@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rollergen.hal.probes.microbench import Dialect, Figure
     from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
-VERSION = 10
+VERSION = 11
 """Counts changes of what is measured, or how."""
 _BACKING = "dram"
 _MOST_BYTES = 1_000_000
@@ -33,7 +33,8 @@ _MOST_BYTES = 1_000_000
 @dataclass(frozen=True, slots=True)
 class Probe:
     """Measured on this machine: MHz, GFLOP/s of one core, bytes per clock of one core and GB/s of all by layer,
-    microseconds.  ``spread``: median over best time, less 1, by what was measured.  ``wake_us``: see `Device`."""
+    microseconds.  ``spread``: median over best time, less 1, by what was measured.  ``wake_us``: see `Device`.
+    ``dot_products_per_clock``: vectors of dot products of bytes that start in a clock."""
 
     runtime: str
     units: int
@@ -47,6 +48,7 @@ class Probe:
     launch_us: float
     wake_us: float
     spread: dict[str, float]
+    dot_products_per_clock: float = 0.0
 
     def origin(self, name: str) -> str:
         """Who measured a figure, and how it scattered."""
@@ -111,6 +113,7 @@ def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int, 
     bands = microbench.bandwidths_gb_s(runtime, best, sizes, units, 5 * patience, min(4, patience))
     launch = microbench.launch_us(runtime, 10 * patience)
     wake = microbench.wake_us(runtime, units, 10 * patience)
+    dots = microbench.dot_products_per_clock(runtime, best, clock.value, 5 * patience)
     per_clock = lambda kind: falling({x: _short(bands[x, kind, 1].value / clock.value * 1e3) for x in sizes})
     return Probe(
         runtime=runtime.description,
@@ -124,7 +127,9 @@ def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int, 
         read_gb_s=falling({layer: _short(bands[layer, "reading", units].value) for layer in sizes}),
         launch_us=_short(launch.value),
         wake_us=_short(wake.value),
-        spread=_spreads(clock, rates[best], (launch, wake), {layer: bands[layer, "reading", 1] for layer in sizes}),
+        spread=_spreads(clock, rates[best], (launch, wake), {layer: bands[layer, "reading", 1] for layer in sizes})
+        | {"dot products": round(dots.spread, 3)},
+        dot_products_per_clock=_short(dots.value),
     )
 
 
@@ -138,7 +143,8 @@ TABLES = {
 
 def figures_of(found: Probe) -> dict[str, float]:
     """Everything measured, by the path that a spec would give it."""
-    single = {name: getattr(found, name) for name in ("clock_mhz", "peak_gflop_s", "launch_us", "wake_us")}
+    names = ("clock_mhz", "peak_gflop_s", "launch_us", "wake_us", "dot_products_per_clock")
+    single = {name: getattr(found, name) for name in names}
     return single | {
         f"{layer}.{name}": value for field, name in TABLES.items() for layer, value in getattr(found, field).items()
     }
@@ -156,6 +162,7 @@ def better_of(one: Probe, other: Probe) -> Probe:
         read_bytes_per_clock=rates("read_bytes_per_clock"),
         write_bytes_per_clock=rates("write_bytes_per_clock"),
         read_gb_s=rates("read_gb_s"),
+        dot_products_per_clock=max(one.dot_products_per_clock, other.dot_products_per_clock),
         spread={name: max(value, other.spread.get(name, 0.0)) for name, value in one.spread.items()},
     )
 
@@ -191,8 +198,8 @@ def _parsed(kept: Any) -> Probe | None:
     texts = [kept["runtime"], kept["attribute"]]
     whole = all(isinstance(table, dict) for table in tables) and all(isinstance(text, str) for text in texts)
     positive = all(isinstance(n, (int, float)) and n > 0 for n in numbers)
-    wake = kept["wake_us"]
-    return Probe(**kept) if whole and positive and isinstance(wake, (int, float)) and wake >= 0 else None
+    amounts = all(isinstance(n, (int, float)) and n >= 0 for n in (kept["wake_us"], kept["dot_products_per_clock"]))
+    return Probe(**kept) if whole and positive and amounts else None
 
 
 def _keep(path: Path, key: str, found: Probe) -> Probe:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from rollergen.hal.dot_products import opencl_function
 from rollergen.hal.runtimes.opencl_runtime import Module, OpenCLRuntime
 
 Key = TypeVar("Key", bound=Hashable)
@@ -122,6 +123,14 @@ def peak_gflop_s(runtime: OpenCLRuntime, dialect: Dialect, dtype: str, rounds: i
     values[:2] = 0.5, 1.0
     run = runner(runtime, runtime.compile(text), "peak", [aligned(64), values.view(np.float32)], 1)
     return _rate(2 * lanes * _CHAINS * _PEAK_STEPS / 1e9, best_seconds({"peak": run}, rounds)["peak"])
+
+
+def dot_products_per_clock(runtime: OpenCLRuntime, dialect: Dialect, clock_mhz: float, rounds: int = 5) -> Figure:
+    """Vectors of dot products of bytes that start in one clock of one core."""
+    name, text = opencl_function(dialect.lanes, "__attribute__((always_inline)) static inline ")
+    module = runtime.compile(f"{text}\n{_dot_kernel(name, dialect)}")
+    run = runner(runtime, module, "dots", [aligned(16), aligned(16)], 1)
+    return _rate(_DOT_CHAINS * _DOT_STEPS / clock_mhz / 1e6, best_seconds({"dots": run}, rounds)["dots"])
 
 
 def launch_us(runtime: OpenCLRuntime, rounds: int = 10, launches: int = 4) -> Figure:
@@ -255,6 +264,27 @@ void {name}(global float *out, global const float *in) {{
   {start}
   for (int k = 0; k < {_PEAK_STEPS}; k++) {{ {step} }}
   *(global {vector} *)(out + get_group_id(0) * {dialect.lanes}) = {total};
+}}
+"""
+
+
+_DOT_STEPS = 50_000
+_DOT_CHAINS = 13
+"""More than `_CHAINS`, as each waits a clock longer; with two factors they fill 16 registers but one."""
+
+
+def _dot_kernel(name: str, dialect: Dialect) -> str:
+    """As `_peak_kernel`, of dot products; one factor changes, so that none is moved out of the loop."""
+    vector = f"int{dialect.lanes}"
+    start = " ".join(f"{vector} c{i} = ({vector})({i});" for i in range(_DOT_CHAINS))
+    step = " ".join(f"c{i} = {name}(c{i}, x, y);" for i in range(_DOT_CHAINS))
+    total = " + ".join(f"c{i}" for i in range(_DOT_CHAINS))
+    return f"""kernel {dialect.attribute} __attribute__((reqd_work_group_size(1, 1, 1)))
+void dots(global int *out, global const int *in) {{
+  {vector} x = ({vector})(in[0]), y = ({vector})(in[1]);
+  {start}
+  for (int k = 0; k < {_DOT_STEPS}; k++) {{ {step} x ^= y; }}
+  *(global {vector} *)out = {total};
 }}
 """
 

@@ -84,6 +84,12 @@ def _partial(op: TensorOp, device: Device, rules: AlignmentRules) -> Stage:
     return cheapest(_stages(op, few, device, "partial"), device)
 
 
+def sums_stage(op: TensorOp, device: Device) -> Stage:
+    """The cheapest stage for the sums of a factor of a product."""
+    few = reduction_plans(op, device, AlignmentRules(), Tally(), brief=True)
+    return cheapest(_stages(op, few, device, f"sum_{op.output.name}"), device)
+
+
 def combine_stage(op: TensorOp, device: Device, rules: AlignmentRules) -> Stage:
     """The cheapest stage that sums the parts of a split reduction (few of them, adjacent outputs)."""
     stages = []

@@ -15,8 +15,10 @@ from rollergen.construct.candidate import Candidate, assembled, candidate, cheap
 from rollergen.construct.drafts import SIZES, Draftable, drafted
 from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
+from rollergen.construct.reductions import sums_stage
 from rollergen.construct.variants import Variant, needs_packing, operands
 from rollergen.dropped import as_far_as_possible, at_once, in_pieces, plan_text, standing
+from rollergen.expr.dots import joined
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load
@@ -198,7 +200,7 @@ class Packing:
             copy, op = pack_operand(op, load, variant.roles.n or "", width, pad_value)
             copies.append(copy)
         self.loads, self.op = loads, op
-        self.copies = (*variant.copies, *copies)
+        self.copies = joined((*variant.copies, *copies), op)
         self._stages: tuple[Stage, ...] | None = None
         self._seconds: float | None = None
 
@@ -217,8 +219,11 @@ class Packing:
 
 @lru_cache(maxsize=64)
 def copy_stage(op: TensorOp, device: Device) -> Stage:
-    """The cheapest elementwise stage for a packing or padding copy; it runs once if its source is constant."""
+    """The cheapest stage for what a contraction waits for: a packing or padding copy, or the sums of a factor; it runs
+    once if its source is constant."""
     once = all(load.buffer.constant for load in op.loads())
+    if op.reductions:
+        return replace(sums_stage(op, device), once=once)
     name = "copy_" + op.output.name
     plans = elementwise_plans(op, device, AlignmentRules(), Tally())
     stage = cheapest(assembled(plans, lambda plan: elementwise_stage(op, plan, device, name), name), device)

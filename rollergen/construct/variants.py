@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rollergen.construct.roles import contraction_roles
+from rollergen.expr.dots import dot_products, joined
 from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.padding import pad_view
 from rollergen.expr.tensor_op import TensorOp
@@ -14,7 +15,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
-from rollergen.tile.rules import vector_lanes
+from rollergen.tile.rules import contiguous_axis, vector_lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +35,31 @@ class Variant:
     unrolled: bool = False
 
 
-def variants(op: TensorOp, device: Device) -> Iterator[Variant]:
+def variants(op: TensorOp, device: Device, dots: bool = True) -> Iterator[Variant]:
     """Direct, padded (sliding windows along one flat axis) and implicit-GEMM variants, where they exist.
 
     Devices with a block layer gather while they stage, so they take the implicit GEMM; others want
-    addresses that are constant shifts, so they take the padded variant.
+    addresses that are constant shifts, so they take the padded variant.  ``dots``: whether those by instructions for
+    dot products are wanted.
     """
     if not device.kind.threads:
         yield from _shifted_variants(op, device)
+        if dots:
+            yield from _dot_variants(op, device)
     else:
         gemm = implicit_gemm(op)
         merged = () if gemm is None else tuple(_variant("implicit GEMM", (), gemm))
         # Merged axes may leave none that is contiguous in the output and an operand.
         yield from merged or _variant("direct", (), op)
+
+
+def _dot_variants(op: TensorOp, device: Device) -> Iterator[Variant]:
+    """Products of bytes, four at a time by an instruction for dot products, where the device has one."""
+    words = dot_products(op, contiguous_axis(op.stored())) if device.kind.dot_products else None
+    if words is not None:
+        for one in _shifted_variants(words.op, device):
+            copies = joined((*words.copies, *one.copies), one.op)
+            yield replace(one, name=f"dot products, {one.name}", copies=copies)
 
 
 def _variant(name: str, copies: tuple[TensorOp, ...], op: TensorOp) -> Iterator[Variant]:

@@ -10,6 +10,7 @@ from rollergen.emit.c_family import CFamily
 from rollergen.emit.division import WIDTH, functions, reciprocal
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.dtypes import is_integer
+from rollergen.hal.dot_products import opencl_function
 from rollergen.hal.languages import Language
 from rollergen.hal.masked_stores import Vectors
 from rollergen.hal.runtime import opencl_device_present, opencl_runtime_for
@@ -266,6 +267,8 @@ class OpenCL(CFamily):
         return name
 
     def operation(self, node: Operation) -> tuple[str, int]:
+        if node.op == "dot":
+            return self._dot_product(node), ATOM
         if node.op != "div" or node.dtype != "float32" or node.lanes % WIDTH or not self.features.masked_stores:
             return super().operation(node)
         over, under = node.operands
@@ -277,6 +280,11 @@ class OpenCL(CFamily):
         self.types |= functions(node.lanes, self.function_prefix)
         values = self.literal(number.value, "float32"), self.literal(inverse, "float32")
         return f"divided_by{node.lanes}({self.expression(over)}, {', '.join(values)})", ATOM
+
+    def _dot_product(self, node: Operation) -> str:
+        name, self.types[name] = opencl_function(node.lanes, self.function_prefix)
+        *factors, total = node.operands if len(node.operands) == 3 else (*node.operands, Number(0, "int32", node.lanes))
+        return f"{name}({', '.join(self.expression(one) for one in (total, *factors))})"
 
     def added(self, node: Write, value: str) -> str:
         if node.pointer.dtype == "int32":
@@ -336,5 +344,5 @@ _SWEEP = """kernel void sweep(global int *memory)
 
 OPENCL = Language(
     name=OpenCL.language, printer=printer, suffix="cl", runtime=opencl_runtime_for,
-    present=opencl_device_present, launchers=True, sweep=_SWEEP,
+    present=opencl_device_present, launchers=True, sweep=_SWEEP, dot_products=True,
 )  # fmt: skip

@@ -120,6 +120,14 @@ def _trunc_divide(a: Array, b: Array) -> Array:
     return np.where((np.fmod(a, b) != 0) & ((a < 0) != (b < 0)), down + down.dtype.type(1), down)
 
 
+def _dot(a: Array, b: Array) -> Array:
+    """Of four unsigned bytes and four signed ones in each word."""
+    import numpy as np
+
+    of = lambda words, dtype: np.asarray(words, "<i4")[..., None].view(dtype).astype(np.int32)
+    return np.sum(of(a, np.uint8) * of(b, np.int8), axis=-1, dtype=np.int32)
+
+
 _ROWS = (
     _function("exp", "exp", "e to the power", ("[0.0, 0.0]", "array([1., 1.])"),
               ulps=4, cost="exp", chain=LONG, saturates=True),
@@ -169,6 +177,7 @@ _ROWS = (
     _whole("bitand", "bitwise_and", "&"),
     _whole("bitor", "bitwise_or", "|"),
     _whole("xor", "bitwise_xor", "^"),
+    _whole("dot", _dot),
     Primitive("pow", 2, "power", "float", "**", ulps=16, cost="pow", chain=LONG, divides=True),
     Primitive("atan2", 2, "arctan2", "float", ulps=6, cost="pow", chain=LONG, keeps_nan=True, divides=True),
     Primitive("max", 2, "maximum", keeps_zero=True, keeps_nan=True),

@@ -125,7 +125,8 @@ class Aligned:
 @dataclass(frozen=True, slots=True)
 class Operation:
     """An operator on operands of equal lanes: neg not add sub mul div mod shl shr xor bitand bitor
-    lt le gt ge eq ne and or select (condition first).
+    lt le gt ge eq ne and or select (condition first) dot (of unsigned bytes, of signed ones, and what it is added to,
+    if anything).
 
     A select with a scalar condition evaluates only the chosen side, also where the sides are
     vectors; ``and``/``or`` of scalars stop early.

@@ -15,9 +15,12 @@ def wrapping(op: str, operands: tuple[Expr, ...], dtype: str) -> Expr:
     """The operation in `dtype`; sums, differences, products and negations of integers wrap around at its ends.
 
     They are computed unsigned: what passes the ends of a signed integer C leaves undefined, so that compilers take a
-    square for positive.
+    square for positive.  A dot product that is added to something is one operation.
     """
     lanes, row = operands[0].lanes, DTYPES[dtype]
+    last = operands[-1]
+    if op == "add" and isinstance(last, Operation) and last.op == "dot" and len(last.operands) == 2:
+        return Operation("dot", (*last.operands, operands[0]), dtype, lanes)
     if row.kind != "integer" or not row.signed or op not in ("add", "sub", "mul", "neg"):
         return Operation(op, operands, dtype, lanes)
     unsigned = row.word

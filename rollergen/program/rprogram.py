@@ -109,7 +109,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """``instruction``: an entry of the device's instructions, ``lanes`` wide along the lane loop.
+    """``instruction``: one of the device's, ``lanes`` wide along the lane loop; for dot products if bodies are these.
 
     A matrix instruction multiplies along the axes of its two thread loops, m and n, and the reduced one, k.  Its tile
     are the loops of these axes with strides below its shape, the threads of one execution width among them (see

@@ -12,6 +12,7 @@ from math import lcm
 from typing import Any
 
 from rollergen.errors import check_field_names
+from rollergen.expr.dots import has_dot_products
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
@@ -33,6 +34,7 @@ class CodeShapes:
     ``grid_stride``: elementwise kernels may launch no more blocks than run at once, which stride over the tensor;
     else there is a block for each tile.
     ``matrix_instructions``: contractions of the dtypes that the device's matrix instructions (tensor cores) take.
+    ``dot_products``: sums of products of bytes by the device's instruction for four of them (AVX512-VNNI).
     ``asynchronous_copies``: tiles are staged past the registers, several ahead of their use, on devices that can;
     else through registers, at most one ahead.
     ``vectors_along_k``: a staged operand that is contiguous along the reduction stays so in a block's layer, copied
@@ -55,6 +57,7 @@ class CodeShapes:
     online: bool = True
     gathered_pairs: bool = True
     matrix_instructions: bool = True
+    dot_products: bool = True
     asynchronous_copies: bool = True
     vectors_along_k: bool = True
     windows: bool = True
@@ -116,6 +119,17 @@ def main_instruction(device: Device, dtype: str) -> Instruction:
     same = [i for i in plain if i.accumulator_dtype == dtype and i.dtype == dtype]
     wide = same or [i for i in plain if i.accumulator_dtype == "float32" and i.dtype == "float32"]
     return max(wide, key=lambda i: i.lanes)
+
+
+def instruction_for(op: TensorOp, device: Device, dtype: str) -> Instruction:
+    """What the tensor op's multiply-adds are written with, for accumulators of `dtype`."""
+    return dot_instruction(device) if has_dot_products(op) else main_instruction(device, dtype)
+
+
+@lru_cache(maxsize=64)
+def dot_instruction(device: Device) -> Instruction:
+    """The device's instruction for dot products of bytes (`Kind.dot_products`)."""
+    return next(one for one in device.instructions if one.is_dot_product)
 
 
 WIDEST_VECTOR = 16

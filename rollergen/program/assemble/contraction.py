@@ -44,7 +44,7 @@ from rollergen.program.rprogram import (
     Stage,
     Store,
 )
-from rollergen.tile.rules import AlignmentRules, bank_padding, contiguous_axis, main_instruction
+from rollergen.tile.rules import AlignmentRules, bank_padding, contiguous_axis, instruction_for
 
 
 def accumulator_dtype(op: TensorOp) -> str:
@@ -85,7 +85,7 @@ def contraction_stage(
         name=name,
         op=op,
         loops=tuple(loops),
-        compute=Compute(main_instruction(device, dtype).name, plan.lanes),
+        compute=Compute(instruction_for(op, device, dtype).name, plan.lanes),
         accumulator=Accumulator(at_loop, dtype, carry=carry),
         copies=copies,
         store=Store(vector=_store_vector(op, roles, plan)),

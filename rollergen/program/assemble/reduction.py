@@ -28,7 +28,7 @@ from rollergen.program.rprogram import (
     Stage,
     Store,
 )
-from rollergen.tile.rules import main_instruction
+from rollergen.tile.rules import instruction_for
 
 
 def reduction_stage(op: TensorOp, plan: ReductionPlan, device: Device, name: str = "reduction") -> Stage:
@@ -80,7 +80,7 @@ def _reduced(op: TensorOp, plan: ReductionPlan, device: Device, role: str, name:
         name=name,
         op=op,
         loops=tuple(loops),
-        compute=Compute(main_instruction(device, dtype).name, plan.lanes),
+        compute=Compute(instruction_for(op, device, dtype).name, plan.lanes),
         accumulator=Accumulator(
             start, dtype, separate=separate, combine=_combine(plan.threads, device), gathered=gathered
         ),

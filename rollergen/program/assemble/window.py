@@ -33,7 +33,7 @@ from rollergen.program.rprogram import (
     Store,
 )
 from rollergen.program.windows import load_problem
-from rollergen.tile.rules import main_instruction
+from rollergen.tile.rules import instruction_for
 
 
 def slides(op: TensorOp, load: Load) -> bool:
@@ -67,7 +67,7 @@ def window_stage(op: TensorOp, plan: WindowPlan, device: Device, name: str = "wi
         name=name,
         op=op,
         loops=tuple(loops),
-        compute=Compute(main_instruction(device, dtype).name),
+        compute=Compute(instruction_for(op, device, dtype).name),
         accumulator=Accumulator(first_inner, dtype),
         copies=_windows(op, loops, first_inner, device),
         store=Store(_store_vector(op, loops)),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rollergen.errors import ProgramError
+from rollergen.expr.dots import WORD
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Buffer, Partial, Value, Var, axes_of, walk
 from rollergen.hal.spec import Device
@@ -104,10 +106,14 @@ def _buffers(program: RProgram) -> dict[str, Buffer]:
 
 
 def _check_known(stage: Stage, buffer: Buffer, buffers: dict[str, Buffer]) -> None:
-    """The buffer is the program's, perhaps under another shape of as many elements."""
+    """The buffer is the program's, perhaps under another shape of as many elements, or as words of its bytes."""
     known = buffers.get(buffer.name)
     if known is None:
         raise refuse(stage, f"uses {buffer.name}; expected one of the program's buffers: {', '.join(buffers)}")
+    if buffer.dtype == "int32" and ITEMSIZE[known.dtype] == 1 and known.kind == "input":
+        whole = known.shape[-1:] and known.shape[-1] % WORD == 0
+        if whole and known.elements == WORD * buffer.elements and buffer is not stage.op.output:
+            return
     if known.dtype != buffer.dtype or known.elements != buffer.elements:
         raise refuse(
             stage,

@@ -49,7 +49,11 @@ class Memory:
                 f"{where} reads elements of {buffer.name} that no stage has written; "
                 "expected the stages before it to write them (with `blocks`: to run in full)"
             )
-        return self.data[buffer.name][safe]
+        return self._as_read(buffer)[safe]
+
+    def _as_read(self, buffer: Buffer) -> Any:
+        """The buffer's elements, in the dtype that the reader has it in."""
+        return self.data[buffer.name].view(numpy_dtype(buffer.dtype))
 
     def write(self, buffer: Buffer, offsets: Array, values: Array) -> None:
         """Stores `values` at row-major `offsets` (vectors), rounded to the buffer's dtype."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd as gcd_of
 
+from rollergen.expr.dots import WORD
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, linear
 from rollergen.expr.primitives import PRIMITIVES
@@ -242,6 +243,8 @@ def count_operations(
     fused = min(counts.get("mul", 0), counts.get("add", 0) + counts.get("sub", 0))
     if fused:
         counts["mul"] -= fused
+    if counts.get("dot"):
+        counts["add"] -= 1
     return tuple((name, count) for name, count in counts.items() if count)
 
 
@@ -319,7 +322,7 @@ def flops_of(stage: Stage) -> int:
     facts = facts_of(stage.op, stage.kept_rows)
     total = 0
     for phase in facts.phases:
-        per_point = sum(count for _, count in phase.operations)
+        per_point = sum((2 * WORD if name == "dot" else 1) * count for name, count in phase.operations)
         if phase.reduces and any(name == "add" for name, _ in phase.operations):
             per_point += 1
         spatial_only = not phase.reduces and facts.op.reductions and not facts.by_row

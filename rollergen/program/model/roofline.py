@@ -23,9 +23,8 @@ def roofline_seconds(stage: Stage, device: Device) -> float:
 
 def multiply_add_seconds(stage: Stage, device: Device) -> float:
     instruction = device.instruction(stage.compute.instruction)
-    at_once = max(instruction.m * instruction.n * instruction.k, instruction.lanes)
     points = prod(axis.extent for axis in stage.op.axes) * len(stage.op.reductions)
-    return points / (device.units * at_once * instruction.per_clock * device.clock_mhz * 1e6)
+    return points / (device.units * instruction.at_once * instruction.per_clock * device.clock_mhz * 1e6)
 
 
 def compulsory_seconds(stage: Stage, device: Device) -> float:

@@ -17,10 +17,9 @@ def slot_clocks(nest: Nest, device: Device) -> float:
     instruction = device.instruction(nest.stage.compute.instruction)
     if instruction.is_matrix:
         instruction = main_instruction(device, instruction.accumulator_dtype)
-    plain = instruction.m == 1 and instruction.k == 1
+    plain = instruction.is_dot_product or (instruction.m == 1 and instruction.k == 1)
     width = max(nest.lanes, instruction.lanes) if plain else nest.lanes
-    multiply_adds = max(instruction.m * instruction.n * instruction.k, instruction.lanes)
-    return nest.lockstep * width / (multiply_adds * instruction.per_clock)
+    return nest.lockstep * width / (instruction.at_once * instruction.per_clock)
 
 
 def arithmetic_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:

@@ -1,0 +1,128 @@
+"""Products of bytes by dot products: definition, interpreter and source agree on all that bytes hold, edges included."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.construct.choose import program_of
+from rollergen.construct.ledger import Ledger
+from rollergen.construct.serial_space import serial_candidates
+from rollergen.construct.variants import variants
+from rollergen.errors import ProgramError
+from rollergen.expr.canonical import canonicalize
+from rollergen.expr.dots import has_dot_products
+from rollergen.expr.dtypes import bounds
+from rollergen.hal.dot_products import BYTES, LATENCY_CLOCKS, NAME
+from rollergen.hal.spec import Instruction
+from rollergen.options import BuildOptions
+from rollergen.program.check import check
+from rollergen.tile.rules import AlignmentRules, CodeShapes
+from tests.agreement.readers import assert_traffic, interpreted, run_opencl
+from tests.program.hand_devices import AVX512
+
+T = rg.tensor
+DOTS = replace(
+    AVX512, instructions=(*AVX512.instructions, Instruction(NAME, "int8", "int32", 1, 16, BYTES, 16, 2, LATENCY_CLOCKS))
+)
+
+
+def matmul(a, b):
+    return rg.ops.matmul(T("A", (19, 64), a), T("B", (64, 50), b))
+
+
+def with_a_tail(a, b):
+    return rg.ops.matmul(T("A", (9, 31), a), T("B", (31, 33), b))
+
+
+def constant(a, b):
+    return rg.ops.matmul(T("A", (20, 40), a), T("B", (40, 70), b, constant=True))
+
+
+def batched(a, b):
+    return rg.ops.matmul(T("A", (3, 10, 20), a), T("B", (3, 20, 17), b))
+
+
+def weights_by_rows(a, b):
+    return rg.ops.matmul(T("A", (6, 48), a), T("W", (40, 48), b), transpose_b=True)
+
+
+def convolution(a, b):
+    return rg.ops.conv2d(T("X", (1, 8, 9, 11), a), T("W", (12, 8, 3, 3), b), padding=1)
+
+
+def strided(a, b):
+    return rg.ops.conv2d(T("X", (2, 3, 11, 12), a), T("W", (5, 3, 3, 3), b), stride=2, padding=1)
+
+
+CASES = [
+    (matmul, "int8", "int8"), (matmul, "uint8", "int8"), (matmul, "int8", "uint8"), (matmul, "uint8", "uint8"),
+    (with_a_tail, "int8", "int8"), (with_a_tail, "uint8", "int8"), (constant, "uint8", "uint8"),
+    (batched, "int8", "int8"), (weights_by_rows, "int8", "int8"), (weights_by_rows, "int8", "uint8"),
+    (convolution, "int8", "int8"), (convolution, "uint8", "uint8"), (strided, "int8", "int8"),
+]  # fmt: skip
+
+
+def programs(expression):
+    """The best ones that add up dot products, one of each variant."""
+    graph, found = canonicalize(expression), {}
+    (op,) = graph.tensor_ops
+    for variant in variants(op, DOTS):
+        if has_dot_products(variant.op):
+            for one in serial_candidates(variant, DOTS, AlignmentRules(), 1, Ledger()):
+                found.setdefault(one.variant, program_of(graph, DOTS, [one]).program)
+    return list(found.values())
+
+
+def any_bytes(program):
+    """All that the dtypes hold, their ends more often."""
+    random = np.random.default_rng(0)
+    made = {}
+    for buffer in program.inputs:
+        low, high = bounds(buffer.dtype)
+        made[buffer.name] = random.integers(low, high, buffer.shape, buffer.dtype, endpoint=True)
+        ends = random.integers(0, 4, buffer.shape)
+        made[buffer.name][ends == 0], made[buffer.name][ends == 1] = low, high
+    return made
+
+
+@pytest.mark.parametrize(("make", "a", "b"), CASES, ids=lambda part: getattr(part, "__name__", part))
+def test_all_readers_agree_on_dot_products(make, a, b):
+    expression = make(a, b)
+    found = programs(expression)
+    assert found
+    for program in found:
+        arrays = any_bytes(program)
+        want = expression.evaluate(*(arrays[buffer.name] for buffer in program.inputs))
+        result, blocks = interpreted(program, arrays, DOTS, most_blocks=10_000)
+        out = program.outputs[0].name
+        assert result.written[out].all()
+        np.testing.assert_array_equal(result.outputs[out], want)
+        assert_traffic(program, result.traffic, DOTS, blocks)
+        np.testing.assert_array_equal(run_opencl(program, arrays, DOTS)[out], want)
+
+
+def test_the_model_prefers_dot_products():
+    (best,) = construct(canonicalize(rg.ops.matmul(T("A", (512, 512), "int8"), T("B", (512, 512), "int8"))), DOTS, top_k=1)
+    assert best.variants[0].startswith("dot products") and best.program.stages[-1].compute.instruction == NAME
+    none = BuildOptions(shapes=CodeShapes(dot_products=False))
+    (plain,) = construct(canonicalize(matmul("int8", "int8")), DOTS, none, top_k=1)
+    assert not any(has_dot_products(stage.op) for stage in plain.program.stages)
+
+
+def test_devices_without_the_instruction_have_no_dot_products():
+    (best,) = construct(canonicalize(matmul("int8", "int8")), AVX512, top_k=1)
+    assert not any(has_dot_products(stage.op) for stage in best.program.stages)
+
+
+def test_the_instruction_belongs_to_sums_of_dot_products():
+    program = programs(matmul("uint8", "int8"))[0]
+    *others, last = program.stages
+    for stages in (
+        (*others, replace(last, compute=replace(last.compute, instruction="vfma"))),
+        (replace(others[0], compute=replace(others[0].compute, instruction=NAME)), *others[1:], last),
+    ):
+        with pytest.raises(ProgramError, match="expected one for dot products"):
+            check(replace(program, stages=stages), DOTS)
