@@ -39,6 +39,10 @@ def _any_program(program: Any) -> bool:
     return True
 
 
+def _described(device: Device) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Compiler:
     """Compiles source with no device present, for what machine code uses of registers and memory.
@@ -79,6 +83,8 @@ class Language:
     ``runtime``: what runs kernels for a device on this machine, raising `RuntimeUnavailableError`.
     ``present``: the device of this machine that the language's name stands for where a device is asked for, given what
     follows the name and a colon ("" where nothing does), raising the same; None: the name stands for none.
+    ``mismatch``: what to know where the device present is not the one that the spec describes, "" where it is, or none
+    is there.
     ``calls_take_device_arrays``: kernels are called with arrays in the device's memory, in streams; else with those of
     the host, in place.
     ``sweep``: source of a kernel ``sweep(memory)`` of which each block adds 1 to every LINEth of its BLOCK integers, so
@@ -100,6 +106,7 @@ class Language:
     runtime: Callable[[Device], Runtime]
     writes: Callable[[Any], bool] = _any_program
     present: Callable[[str], Device] | None = None
+    mismatch: Callable[[Device], str] = _described
     calls_take_device_arrays: bool = False
     sweep: str = ""
     launchers: bool = False

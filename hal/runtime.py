@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.util import find_spec
 
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.languages import language
 from rollergen.hal.load import known_names, load_device
 from rollergen.hal.probes.host import HOST, completed_on
 from rollergen.hal.probes.host_facts import cpu_model
-from rollergen.hal.runtimes.opencl_devices import Present, chosen, listed, placed, runs_on, spec_of
+from rollergen.hal.runtimes.opencl_devices import Present, chosen, listed, mismatch, placed, runs_on, spec_of
 from rollergen.hal.runtimes.protocol import Runtime
 from rollergen.hal.spec import Device
 
@@ -74,6 +76,31 @@ def opencl_device_present(which: str) -> Device:
         hidden = hidden_device()
         raise RuntimeUnavailableError(f"{error}{hidden and f' ({hidden})'}") from None
     return placed(spec_of(facts, map(load_device, known_names())), facts)
+
+
+def opencl_mismatch(device: Device) -> str:
+    """`opencl_devices.mismatch` with the device that the spec's programs run on, once OpenCL is in use."""
+    if "pyopencl" not in sys.modules or device.name == HOST or completed_on(device) is not None:
+        return ""
+    from rollergen.hal.runtimes.opencl_platforms import present_devices
+
+    try:
+        return next((mismatch(device, one) for one, _ in present_devices() if runs_on(device, one)), "")
+    except RuntimeUnavailableError:
+        return ""
+
+
+def cuda_mismatch(device: Device) -> str:
+    """`cuda_devices.mismatch` with the current GPU."""
+    if find_spec("cupy") is None:
+        return ""
+    from rollergen.hal.runtimes import cuda_devices
+    from rollergen.hal.runtimes.cuda_runtime import import_cupy, present_gpu
+
+    try:
+        return cuda_devices.mismatch(device, present_gpu(import_cupy()))
+    except RuntimeUnavailableError:
+        return ""
 
 
 def _absent(device: Device) -> str:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,7 @@ from rollergen.emit import Launch, packed_names
 from rollergen.errors import ArgumentError, BundleError, DeviceError, shown
 from rollergen.explain.explanation import explanation, explanation_text, seconds_text
 from rollergen.gate.memory import HOST, Memory
-from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.languages import language
-from rollergen.hal.runtimes.cuda_devices import mismatch
-from rollergen.hal.runtimes.cuda_runtime import import_cupy, present_gpu
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import cache_state
@@ -30,6 +26,7 @@ from rollergen.runtime.device_arrays import on_device
 from rollergen.runtime.executor import Compiled, Executor, executor_for
 from rollergen.runtime.gpu_calls import GpuCalls
 from rollergen.runtime.interop import alike, view
+from rollergen.runtime.opencl_calls import OpenCLCalls
 from rollergen.runtime.packed import NEVER, Packed
 from rollergen.runtime.prepared import Call, arrays_like, not_made, prepared_call
 from rollergen.runtime.session import PreparedLaunches, Session
@@ -62,16 +59,6 @@ def _returned(out: Any, results: tuple[Any, ...], passed: Sequence[Any] | None) 
     if out is not None:
         return _listed(out)
     return results if passed is None else alike(results, passed)
-
-
-def _presence(device: Device) -> str:
-    """What to know where the GPU present is not the one that the spec describes; empty where it is, or none is."""
-    if find_spec("cupy") is None:
-        return ""
-    try:
-        return mismatch(device, present_gpu(import_cupy()))
-    except RuntimeUnavailableError:
-        return ""
 
 
 @dataclass(slots=True)
@@ -130,6 +117,7 @@ class Kernel:
         self._compiled: Compiled | None = None
         self._memory: Memory = HOST
         self._gpu: GpuCalls | None = None
+        self._cl: OpenCLCalls | None = None
         self._packs = 0
 
     @property
@@ -183,18 +171,24 @@ class Kernel:
 
     def _called(self, arrays: tuple[Any, ...], named: Mapping[str, Any], out: Any, stream: Any) -> Any:
         """A call that is not prepared: a thread's first, and with arrays that are to be converted or refused."""
-        if self._on_device and any(map(on_device, (*arrays, *named.values()))):
+        things = (*arrays, *named.values())
+        if self._on_device and any(map(on_device, things)):
             with self._lock:
                 self._gpu = self._gpu or GpuCalls(self.device, self.program, self.signature, self._chosen.source)
             results = self._gpu.call(arrays, named, out, stream, self._packs)
             if self._local.mine.call is not_made:
                 self._local.mine.call = self._gpu.prepared()
             return results
+        if OpenCLCalls.takes(self.device, things) and not self._on_device:
+            with self._lock:
+                self._cl = self._cl or OpenCLCalls(self.device, self.program, self.signature, self._chosen.source)
+            return self._cl.call(arrays, named, out, stream, self._packs)
         if stream is not None and self._on_device:
             raise ArgumentError(f"stream={shown(stream)}: arrays in host memory are waited for; pass arrays of the GPU")
         if stream is not None:
             raise ArgumentError(
-                f"stream={shown(stream)}: {self.device.name} has no streams; a call returns when it is done"
+                f"stream={shown(stream)}: {self.device.name} has no streams for arrays in host memory; a call returns "
+                "when it is done"
             )
         given = self.signature.arrange(arrays, named)
         passed = None if given is arrays else self.signature.passed(arrays, named)
@@ -296,7 +290,7 @@ class Kernel:
         """
         facts = {"signature": str(self.signature), "language": self.language}
         facts |= explanation(self._chosen, self.candidates, self.device, self._cuts, self._growth())
-        if self._on_device and (presence := _presence(self.device)):
+        if presence := language(self.language).mismatch(self.device):
             facts["presence"] = presence
         return facts if as_dict else f"{self.signature}\n{explanation_text(facts)}"
 

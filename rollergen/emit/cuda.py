@@ -25,7 +25,7 @@ from rollergen.expr.index import Index
 from rollergen.hal.compilers import nvrtc
 from rollergen.hal.compilers.sass import histogram
 from rollergen.hal.languages import Compiler, Language
-from rollergen.hal.runtime import cuda_runtime_for
+from rollergen.hal.runtime import cuda_mismatch, cuda_runtime_for
 from rollergen.hal.runtimes.cuda_devices import cuda_device_present
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
@@ -304,6 +304,7 @@ CUDA = Language(
     suffix="cu",
     runtime=cuda_runtime_for,
     present=cuda_device_present,
+    mismatch=cuda_mismatch,
     calls_take_device_arrays=True,
     arch=r"(sm_[1-9]\d{1,2}[af]?)?",
     arch_expected="sm_ and the compute capability's digits, such as sm_89, or nothing",

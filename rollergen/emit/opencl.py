@@ -13,7 +13,7 @@ from rollergen.expr.dtypes import is_integer
 from rollergen.hal.dot_products import opencl_function
 from rollergen.hal.languages import Language
 from rollergen.hal.masked_stores import Vectors
-from rollergen.hal.runtime import opencl_device_present, opencl_runtime_for
+from rollergen.hal.runtime import opencl_device_present, opencl_mismatch, opencl_runtime_for
 from rollergen.hal.spec import Device
 from rollergen.lower.expressions import (
     BITS,
@@ -344,5 +344,5 @@ _SWEEP = """kernel void sweep(global int *memory)
 
 OPENCL = Language(
     name=OpenCL.language, printer=printer, suffix="cl", runtime=opencl_runtime_for,
-    present=opencl_device_present, launchers=True, sweep=_SWEEP, dot_products=True,
+    present=opencl_device_present, mismatch=opencl_mismatch, launchers=True, sweep=_SWEEP, dot_products=True,
 )  # fmt: skip

@@ -31,7 +31,8 @@ class Execution:
     def __init__(
         self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], device: Device
     ) -> None:
-        if any(kernel is not None and language(kernel.language).calls_take_device_arrays for kernel in kernels):
+        beside_the_host = device.kind.threads or language(device.kind.language).calls_take_device_arrays
+        if beside_the_host and any(kernel is not None for kernel in kernels):
             raise DeviceError(
                 f"{device.name}: models are called on devices that use host memory, such as 'cpu'; on this one their "
                 "kernels (model.kernels) run one by one"

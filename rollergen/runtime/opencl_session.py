@@ -93,9 +93,9 @@ class OpenCLSession:
             for name, one in self._set.items():
                 one.read(name)
 
-    def enqueue(self, queue: Any, once: bool = False) -> None:
+    def enqueue(self, queue: Any, once: bool = False) -> list[Any]:
         """The launches of a call, or (`once`) of its constants, in a queue of the caller's; nobody waits."""
-        self._launch(self._once if once else self._each, queue)
+        return self._launch(self._once if once else self._each, queue)
 
     def prepare(self) -> None:
         """None: host arrays are copied at every call."""

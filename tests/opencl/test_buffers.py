@@ -87,7 +87,8 @@ def test_a_launch_beyond_the_devices_limits_is_refused_before_it_is_made(executo
         executor.prepare(Source("kernel void f() {}", (huge,), "opencl"))
 
 
-def test_one_bad_candidate_ends_no_build(device, monkeypatch, drops_allowed):
+def test_one_bad_candidate_ends_no_build(device, executor, monkeypatch, drops_allowed):
+    assert executor.driver  # what it compiles to know its clock comes before
     from rollergen.hal.runtimes import opencl_buffers
 
     compile_, seen = opencl_buffers.BufferRuntime.compile, []

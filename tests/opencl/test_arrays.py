@@ -1,0 +1,132 @@
+"""pyopencl's arrays, in place, in the caller's queue and context."""
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.errors import ArgumentError, DeviceError, DtypeError, ShapeError
+from rollergen.network.execution import Execution
+from tests.opencl.devices import facts, on_pocl
+from tests.threads import in_threads
+
+cl = pytest.importorskip("pyopencl", reason="the extra [cpu] is not installed")
+array = pytest.importorskip("pyopencl.array")
+
+
+@pytest.fixture(scope="module")
+def queue():
+    from rollergen.hal.runtimes.opencl_platforms import present_devices
+
+    return cl.CommandQueue(cl.Context([dict(present_devices())[facts()]]))
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    product = rg.ops.matmul(rg.tensor("A", (37, 21)), rg.tensor("B", (21, 45)), name="C")
+    return rg.build(product, on_pocl(), profile=False, cache=False)
+
+
+def values():
+    random = np.random.default_rng(0)
+    return random.integers(-3, 4, (37, 21)).astype("f4"), random.integers(-3, 4, (21, 45)).astype("f4")
+
+
+def there(queue, *host):
+    return [array.to_device(queue, one) for one in host]
+
+
+def test_arrays_of_the_device_go_in_and_come_out_in_their_queue(kernel, queue):
+    a, b = values()
+    got = kernel(*there(queue, a, b))
+    assert type(got) is array.Array and got.queue is queue and np.array_equal(got.get(), a @ b)
+    by_name = kernel(B=array.to_device(queue, b), A=array.to_device(queue, a))
+    assert np.array_equal(by_name.get(), a @ b)
+
+
+def test_out_is_written_in_place_and_a_stream_is_a_queue_of_the_caller(kernel, queue):
+    a, b = values()
+    other = cl.CommandQueue(queue.context)
+    out = array.zeros(queue, (37, 45), "f4")
+    assert kernel(*there(queue, a, b), out=out, stream=other) is out and np.array_equal(out.get(), a @ b)
+    free = [one.with_queue(None) for one in there(queue, a, b)]
+    assert kernel(*free, stream=other).queue is other
+
+
+def test_part_of_a_buffer_is_used_where_it_lies(kernel, queue):
+    a, b = values()
+    whole = array.zeros(queue, 1024 + a.size, "f4")
+    part = whole[1024:].reshape(a.shape)
+    part.set(a)
+    assert part.offset and np.array_equal(kernel(part, array.to_device(queue, b)).get(), a @ b)
+
+
+def test_several_threads_call_at_once(kernel, queue):
+    a, b = values()
+    given = there(queue, a, b)
+    assert all(in_threads(lambda number: np.array_equal(kernel(*given).get(), a @ b), 4))
+
+
+def test_constants_are_packed_once_and_again_when_told(queue):
+    x, w = rg.tensor("x", (32, 48)), rg.tensor("w", (48, 16), constant=True)
+    kernel = rg.build(rg.ops.matmul(x, w), on_pocl(), profile=False, cache=False)
+    a, b = np.ones((32, 48), "f4"), np.ones((48, 16), "f4")
+    given = there(queue, a, b)
+    assert np.all(kernel(*given).get() == 48)
+    given[1].fill(2)
+    kernel.repack()
+    assert np.all(kernel(*given).get() == 96)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (lambda a, b: (a, b.get()), ArgumentError, r"B is a numpy.ndarray.* pyopencl.array.to_device\(queue, B\)"),
+        (lambda a, b: (a.astype("f8"), b), DtypeError, "A has dtype float64"),
+        (lambda a, b: (a[:4], b), ShapeError, r"A has shape \(4, 21\)"),
+        (lambda a, b: (array.zeros(a.queue, (21, 37), "f4").T, b), ArgumentError, r"A has strides .* pass A.copy\(\)"),
+        (lambda a, b: (array.zeros(a.queue, a.size + 1, "f4")[1:].reshape(a.shape), b), ArgumentError, "begins 4 bytes into"),
+        (lambda a, b: (a.with_queue(None), b.with_queue(None)), ArgumentError, "have no queue; expected stream="),
+    ],
+)
+def test_what_does_not_fit_is_named(kernel, queue, spoil, error, message):
+    with pytest.raises(error, match=message):
+        kernel(*spoil(*there(queue, *values())))
+
+
+def test_outputs_lie_apart_in_one_context(kernel, queue):
+    a, b = there(queue, *values())
+    whole = array.zeros(queue, 4096, "f4")
+    inside, out = whole[: a.size].reshape(a.shape), whole[: 37 * 45].reshape((37, 45))
+    with pytest.raises(ArgumentError, match="out=C overlaps another array"):
+        kernel(inside, b, out=out)
+    foreign = cl.CommandQueue(cl.Context([queue.device]))
+    with pytest.raises(ArgumentError, match="is of another context than the queue"):
+        kernel(a, b, stream=foreign)
+    for stream in (7, "queue"):
+        with pytest.raises(ArgumentError, match=r"stream is .*expected a pyopencl.CommandQueue"):
+            kernel(a, b, stream=stream)
+    mixed = cl.CommandQueue(queue.context, properties=cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)
+    if mixed.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
+        with pytest.raises(ArgumentError, match="runs out of order"):
+            kernel(a, b, stream=mixed)
+
+
+def test_a_queue_of_a_device_that_the_kernel_is_not_for_is_refused(queue):
+    kernel = rg.build(rg.ops.relu(rg.tensor("x", (8,))), "mi210", profile=False, cache=False)
+    with pytest.raises(DeviceError, match=r"on which kernels for mi210 do not run; .*device='opencl:\d:0'"):
+        kernel(array.zeros(queue, 8, "f4"))
+
+
+def test_kernels_of_the_hosts_cpu_take_no_device_arrays(queue):
+    kernel = rg.build(rg.ops.relu(rg.tensor("x", (8,))), "cpu", profile=False, cache=False)
+    with pytest.raises(ArgumentError, match=r"such as x.get\(\)"):
+        kernel(array.zeros(queue, 8, "f4"))
+
+
+def test_models_are_refused_on_a_device_with_memory_of_its_own(kernel):
+    with pytest.raises(DeviceError, match="models are called on devices that use host memory"):
+        Execution(None, [None], [kernel], kernel.device)
+
+
+def test_an_explanation_says_that_it_runs_elsewhere_than_its_spec_means(kernel):
+    assert "made for mi50 with that spec's limits" in kernel.explain(as_dict=True)["presence"]
