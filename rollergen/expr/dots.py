@@ -4,15 +4,21 @@ What is left is an ordinary contraction of words, of a quarter of the steps.  A 
 the axis is read as it lies; another is copied into words first, by an ordinary elementwise tensor op.
 
 A dot product takes unsigned bytes and signed ones.  Where both factors are of one kind, one of them is shifted by 128
-(its bytes' sign bits are flipped), and 128 times the sums of the other are put right at the end: whole numbers that go
-around the ends of int32, so that nothing is lost.
+(its bytes' sign bits are flipped).  The shift and zero points are put right at the end, ``a`` and ``b`` being bytes as
+they are multiplied, ``y`` and ``z`` what each is too large by:
+
+    sum of (a - y) (b - z)  =  sum of a b  -  z sum of a  -  y sum of b  +  n y z
+
+These are whole numbers that go around the ends of int32, so that nothing is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
+from rollergen.expr.dtypes import bounds
+from rollergen.expr.guards import bounds_of, relative_to
 from rollergen.expr.index import Index
 from rollergen.expr.packing import fresh_buffer
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
@@ -23,6 +29,7 @@ from rollergen.expr.values import (
     Const,
     Load,
     Partial,
+    Select,
     Value,
     Within,
     named_combiner,
@@ -33,10 +40,8 @@ from rollergen.expr.values import (
 WORD = 4
 """Bytes of a word."""
 _SUM = "int32"
-_SIGNED = {"int8": True, "uint8": False}
 _HOLDING_BYTES = ("int16", "int32")
-_SIGN_BITS = -0x7F7F7F80
-"""0x80808080, the sign bits of four bytes."""
+_SIGN_BITS = 0x80808080
 _ONES = 0x01010101
 
 
@@ -46,6 +51,37 @@ class DotProducts:
 
     copies: tuple[TensorOp, ...]
     op: TensorOp
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """Bytes less their zero point; beyond a guard they are the load's fill."""
+
+    load: Load
+    zero: int = 0
+
+    @property
+    def signed(self) -> bool:
+        return self.load.dtype == "int8"
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """A factor's words.  ``copy``: what makes them, None where the tensor is read as it lies; ``value``: the word at
+    the factor's place, with the sign bits flipped if ``shift``; ``excess``: what each byte is too large by."""
+
+    factor: _Factor
+    copy: TensorOp | None
+    value: Value
+    shift: int
+
+    @property
+    def signed(self) -> bool:
+        return self.factor.signed != bool(self.shift)
+
+    @property
+    def excess(self) -> int:
+        return self.factor.zero + self.shift
 
 
 def is_dot_product(value: Value) -> bool:
@@ -63,26 +99,27 @@ def dot_products(op: TensorOp, lanes: str | None) -> DotProducts | None:
     ``lanes``: the axis along which vectors of outputs lie; the factor that varies along it is the one that is shifted.
     """
     factors = _factors(op)
-    steps = factors and _steps(op, *factors)
+    steps = _steps(op, factors) if factors else None
     if not factors or not steps:
         return None
-    other, shifted = sorted(factors, key=lambda load: lanes in load.axes())
-    alike = _SIGNED[other.dtype] == _SIGNED[shifted.dtype]
-    few = {steps: -(-op.axis(steps).extent // WORD)}
-    words = [_words(op, load, steps, flipped=alike and load is shifted) for load in (other, shifted)]
-    copies = dict.fromkeys(copy for copy, _ in words if copy is not None)
-    (_, plain), (_, moved) = words
-    unsigned = not _SIGNED[other.dtype]
-    axes = _shortened(op.axes, few)
+    axes = tuple(replace(a, extent=-(-a.extent // WORD)) if a.name == steps else a for a in op.axes)
+    first, second = sorted(factors, key=lambda factor: lanes in factor.load.axes())
+    a = _words(op, first, steps, flipped=False)
+    b = _words(op, second, steps, flipped=first.signed == second.signed)
+    copies = dict.fromkeys(words.copy for words in (a, b) if words.copy is not None)
     (reduction,) = op.reductions
-    body = _dot(plain, moved) if unsigned else _dot(moved, plain)
-    result = op.result
-    if alike:
-        sums = _sums(op, plain, other, axes, unsigned)
-        copies[sums] = None
-        result = _put_right(result, reduction, sums, "add" if unsigned else "sub")
-    made = replace(op, axes=axes, result=result, reductions=(replace(reduction, bodies=(body,)),))
-    return DotProducts(tuple(copies), made)
+    total: Value = Partial(reduction.name, _SUM)
+    for words, excess in ((a, b.excess), (b, a.excess)):
+        if excess:
+            sums = _sums(op, words, axes)
+            copies[sums] = None
+            total = Binary("sub", total, _times(Load(sums.output, sums.target), excess), _SUM)
+    if known := _known(op, steps, a, b):
+        total = Binary("add", total, Const(known, _SUM), _SUM)
+    change = lambda value: total if value == Partial(reduction.name, _SUM) else None
+    body = _dot(b.value, a.value) if a.signed else _dot(a.value, b.value)
+    made = replace(op, axes=axes, reductions=(replace(reduction, bodies=(body,)),))
+    return DotProducts(tuple(copies), replace(made, result=transform(op.result, change)))
 
 
 def joined(copies: tuple[TensorOp, ...], op: TensorOp) -> tuple[TensorOp, ...]:
@@ -93,24 +130,32 @@ def joined(copies: tuple[TensorOp, ...], op: TensorOp) -> tuple[TensorOp, ...]:
         if isinstance(made.result, Load) or made.reductions or len(readers) != 1:
             continue
         (reader,) = readers
-        if reader is not op and isinstance(reader.result, Load):
-            found[found.index(reader)] = replace(reader, result=_read_through(reader.result, made))
+        value = _read_through(reader.result, made) if reader is not op and isinstance(reader.result, Load) else None
+        if value is not None:
+            found[found.index(reader)] = replace(reader, result=value)
             found.remove(made)
     return tuple(found)
 
 
-def _read_through(load: Load, made: TensorOp) -> Value:
-    """What `load` finds in the tensor that `made` writes."""
+def _read_through(load: Load, made: TensorOp) -> Value | None:
+    """What `load` finds in the words that `made` writes; None where its bytes need two fills."""
+    flips = isinstance(made.result, Binary) and made.result.op == "xor"
+    byte = int(load.fill) & 0xFF ^ (0x80 if flips else 0) if load.guard else 0
+    if byte and any(one.guard for one in made.loads()):
+        return None
     places = {axis.name: index for axis, index in zip(made.axes, load.indices, strict=True)}
 
     def guarded(value: Value) -> Value | None:
-        return replace(value, guard=(*load.guard, *value.guard)) if isinstance(value, Load) else None
+        if not isinstance(value, Load):
+            return None
+        fill = byte - 256 if value.dtype == "int8" and byte > 127 else byte
+        return replace(value, guard=(*load.guard, *value.guard), fill=fill)
 
     return transform(substitute_axes(made.result, places), guarded)
 
 
-def _factors(op: TensorOp) -> tuple[Load, Load] | None:
-    """The loads whose elements are multiplied, of bytes each."""
+def _factors(op: TensorOp) -> tuple[_Factor, _Factor] | None:
+    """The bytes that are multiplied."""
     if len(op.reductions) != 1 or op.of_role("row"):
         return None
     (reduction,) = op.reductions
@@ -119,8 +164,25 @@ def _factors(op: TensorOp) -> tuple[Load, Load] | None:
         return None
     if not isinstance(product, Binary) or product.op != "mul":
         return None
-    first, second = _byte(product.a), _byte(product.b)
+    first, second = _factor(product.a), _factor(product.b)
     return (first, second) if first is not None and second is not None else None
+
+
+def _factor(value: Value) -> _Factor | None:
+    """The value as a byte less a number, which is 0 beyond its guard if it is chosen by one."""
+    match value:
+        case Select(cond, chosen, Const(0)):
+            factor = _factor(chosen)
+            if factor is None or not _is_byte(factor.zero, factor.load):
+                return None
+            tested = set(relative_to(bounds_of(cond) or (), factor.load.indices))
+            filled = replace(factor, load=replace(factor.load, fill=factor.zero))
+            return filled if tested == set(factor.load.guard) else None
+        case Binary("sub", byte, Const(int(zero))):
+            load = _byte(byte)
+            return None if load is None else _Factor(load, zero)
+    load = _byte(value)
+    return None if load is None else _Factor(load)
 
 
 def _byte(value: Value) -> Load | None:
@@ -128,16 +190,19 @@ def _byte(value: Value) -> Load | None:
     load = value
     while isinstance(load, Cast) and load.dtype in _HOLDING_BYTES:
         load = load.x
-    return load if isinstance(load, Load) and load.dtype in _SIGNED and load.fill == 0 else None
+    fits = isinstance(load, Load) and load.dtype in ("int8", "uint8") and not load.buffer.packs
+    return load if isinstance(load, Load) and fits and _is_byte(load.fill, load) else None
 
 
-def _steps(op: TensorOp, first: Load, second: Load) -> str | None:
+def _is_byte(number: float | int, load: Load) -> bool:
+    low, high = bounds(load.dtype)
+    return low <= number <= high
+
+
+def _steps(op: TensorOp, factors: tuple[_Factor, _Factor]) -> str | None:
     """The longest reduce axis along which both factors have a dimension of their own; two steps are left to others."""
-    found = [
-        axis
-        for axis in op.of_role("reduce")
-        if axis.extent >= WORD - 1 and all(_dimension(load, axis.name) is not None for load in (first, second))
-    ]
+    own = lambda axis: all(_dimension(factor.load, axis.name) is not None for factor in factors)
+    found = [axis for axis in op.of_role("reduce") if axis.extent >= WORD - 1 and own(axis)]
     return max(found, key=lambda axis: axis.extent).name if found else None
 
 
@@ -148,71 +213,72 @@ def _dimension(load: Load, axis: str) -> int | None:
     return places[0] if len(places) == 1 and load.indices[places[0]] == Index.axis(axis) and not guarded else None
 
 
-def _shortened(axes: tuple[Axis, ...], few: Mapping[str, int]) -> tuple[Axis, ...]:
-    return tuple([replace(axis, extent=few.get(axis.name, axis.extent)) for axis in axes])
-
-
-def _words(op: TensorOp, load: Load, axis: str, flipped: bool) -> tuple[TensorOp | None, Value]:
-    """(what copies the factor's tensor into words, None where it is read as it lies; the word at the factor's place),
-    with the sign bits ``flipped``."""
+def _words(op: TensorOp, factor: _Factor, axis: str, flipped: bool) -> _Words:
+    """The factor as words along the axis, with the sign bits ``flipped``."""
+    load, shift = factor.load, (128 if factor.signed else -128) if flipped else 0
     dim, extent, shape = _dimension(load, axis), op.axis(axis).extent, load.buffer.shape
     assert dim is not None
     fill = (int(load.fill) & 0xFF) * _ONES
     whole = dim == len(shape) - 1 and shape[dim] % WORD == 0 and extent % WORD == 0
     if whole and load.buffer.kind == "input":
         words = replace(load.buffer, shape=(*shape[:-1], shape[-1] // WORD), dtype=_SUM)
-        value: Value = replace(load, buffer=words, fill=_signed(fill))
-        return None, Binary("xor", value, Const(_SIGN_BITS, _SUM), _SUM) if flipped else value
+        value: Value = replace(load, buffer=words, fill=_wrapped(fill))
+        return _Words(factor, None, _flipped(value) if flipped else value, shift)
     copy = _copy_of_words(op, load, dim, extent, flipped)
-    fill = fill ^ (_SIGN_BITS & 0xFFFFFFFF) if flipped else fill
-    return copy, replace(load, buffer=copy.output, fill=_signed(fill))
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 32) if word >= 1 << 31 else word
+    value = replace(load, buffer=copy.output, fill=_wrapped(fill ^ _SIGN_BITS if flipped else fill))
+    return _Words(factor, copy, value, shift)
 
 
 def _copy_of_words(op: TensorOp, load: Load, dim: int, extent: int, flipped: bool) -> TensorOp:
     """The tensor with four neighbours along `dim` in each word, the first lowest; zeros beyond the axis' extent."""
     shape = tuple(-(-extent // WORD) if d == dim else size for d, size in enumerate(load.buffer.shape))
     axes = tuple(Axis(f"dim{d}", size) for d, size in enumerate(shape))
+    places = tuple(Index.axis(axis.name) for axis in axes)
     value: Value | None = None
     for byte in range(WORD):
-        indices = [Index.axis(axis.name) for axis in axes]
-        indices[dim] = indices[dim] * WORD + byte
-        guard = (Within(indices[dim], 0, extent),) if extent % WORD else ()
-        one = Cast(Cast(Load(load.buffer, tuple(indices), guard), "uint8"), _SUM)
+        at = places[dim] * WORD + byte
+        guard = (Within(at, 0, extent),) if extent % WORD else ()
+        read = Load(load.buffer, (*places[:dim], at, *places[dim + 1 :]), guard)
+        one = Cast(Cast(read, "uint8"), _SUM)
         part = Binary("shl", one, Const(8 * byte, _SUM), _SUM) if byte else one
         value = part if value is None else Binary("bitor", value, part, _SUM)
     assert value is not None
-    if flipped:
-        value = Binary("xor", value, Const(_SIGN_BITS, _SUM), _SUM)
     output = Buffer(fresh_buffer(op, f"{load.buffer.name}_words"), shape, _SUM, "temporary")
-    return TensorOp(output, axes, tuple(Index.axis(axis.name) for axis in axes), value)
+    return TensorOp(output, axes, places, _flipped(value) if flipped else value)
+
+
+def _sums(op: TensorOp, words: _Words, axes: tuple[Axis, ...]) -> TensorOp:
+    """The sums of a factor's bytes over all that is reduced, one for each of its places."""
+    load, ones = words.factor.load, Const(_ONES, _SUM)
+    own = tuple(axis for axis in axes if axis.role == "reduce" or axis.name in load.axes())
+    kept = tuple(axis for axis in own if axis.role == "spatial")
+    body = _dot(ones, words.value) if words.signed else _dot(words.value, ones)
+    reduced = tuple(axis.name for axis in own if axis.role == "reduce")
+    output = Buffer(fresh_buffer(op, f"{load.buffer.name}_sums"), tuple(a.extent for a in kept), _SUM, "temporary")
+    target = tuple(Index.axis(axis.name) for axis in kept)
+    reduction = Reduction("sum", named_combiner("sum", _SUM), reduced, (body,))
+    return TensorOp(output, own, target, Partial("sum", _SUM), (reduction,))
+
+
+def _known(op: TensorOp, steps: str, a: _Words, b: _Words) -> int:
+    """``n y z``, and what bytes beyond the steps, which are shifted as well, add to the sums of b."""
+    extent = op.axis(steps).extent
+    others = prod(axis.extent for axis in op.of_role("reduce") if axis.name != steps)
+    return _wrapped(others * a.excess * (extent * b.excess + -extent % WORD * b.shift))
 
 
 def _dot(unsigned: Value, signed: Value) -> Binary:
     return Binary("dot", unsigned, signed, _SUM)
 
 
-def _sums(op: TensorOp, words: Value, factor: Load, axes: tuple[Axis, ...], unsigned: bool) -> TensorOp:
-    """The sums of a factor over all that is reduced, one for each of its places."""
-    own = tuple(axis for axis in axes if axis.role == "reduce" or axis.name in factor.axes())
-    kept = tuple(axis for axis in own if axis.role == "spatial")
-    ones = Const(_ONES, _SUM)
-    body = _dot(words, ones) if unsigned else _dot(ones, words)
-    reduced = tuple(axis.name for axis in own if axis.role == "reduce")
-    output = Buffer(fresh_buffer(op, f"{factor.buffer.name}_sums"), tuple(a.extent for a in kept), _SUM, "temporary")
-    target = tuple(Index.axis(axis.name) for axis in kept)
-    reduction = Reduction("sum", named_combiner("sum", _SUM), reduced, (body,))
-    return TensorOp(output, own, target, Partial("sum", _SUM), (reduction,))
+def _flipped(words: Value) -> Value:
+    return Binary("xor", words, Const(_wrapped(_SIGN_BITS), _SUM), _SUM)
 
 
-def _put_right(result: Value, reduction: Reduction, sums: TensorOp, op: str) -> Value:
-    """The result of the sum with the shift of one factor, 128 times the sum of the other, taken back."""
-    shift = Binary("mul", Load(sums.output, sums.target), Const(128, _SUM), _SUM)
+def _times(value: Value, number: int) -> Value:
+    return Binary("mul", value, Const(_wrapped(number), _SUM), _SUM)
 
-    def change(value: Value) -> Value | None:
-        return Binary(op, value, shift, _SUM) if value == Partial(reduction.name, _SUM) else None
 
-    return transform(result, change)
+def _wrapped(number: int) -> int:
+    """The int32 that a whole number goes around to."""
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)

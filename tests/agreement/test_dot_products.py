@@ -57,11 +57,30 @@ def strided(a, b):
     return rg.ops.conv2d(T("X", (2, 3, 11, 12), a), T("W", (5, 3, 3, 3), b), stride=2, padding=1)
 
 
+def zero_points(a, b):
+    return rg.ops.quantized_matmul(
+        T("A", (19, 30), a), T("B", (30, 41), b), 0.5, 0.25, a_zero_point=3, b_zero_point=bounds(b)[0], dtype="float64"
+    )
+
+
+def image_with_a_zero_point(a, b):
+    x, w = T("X", (1, 6, 9, 11), a), T("W", (12, 6, 3, 3), b)
+    return rg.ops.quantized_conv2d(x, w, 0.5, 0.25, padding=1, x_zero_point=bounds(a)[1], dtype="float64")
+
+
+def both_with_zero_points(a, b):
+    x, w = T("X", (1, 8, 5, 6), a), T("W", (7, 8, 3, 3), b)
+    return rg.ops.quantized_conv2d(x, w, 0.5, 0.25, padding=1, x_zero_point=2, w_zero_point=-100, dtype="float64")
+
+
 CASES = [
     (matmul, "int8", "int8"), (matmul, "uint8", "int8"), (matmul, "int8", "uint8"), (matmul, "uint8", "uint8"),
     (with_a_tail, "int8", "int8"), (with_a_tail, "uint8", "int8"), (constant, "uint8", "uint8"),
     (batched, "int8", "int8"), (weights_by_rows, "int8", "int8"), (weights_by_rows, "int8", "uint8"),
     (convolution, "int8", "int8"), (convolution, "uint8", "uint8"), (strided, "int8", "int8"),
+    (zero_points, "int8", "int8"), (zero_points, "uint8", "int8"), (zero_points, "uint8", "uint8"),
+    (image_with_a_zero_point, "uint8", "int8"), (image_with_a_zero_point, "int8", "int8"),
+    (both_with_zero_points, "int8", "int8"), (both_with_zero_points, "uint8", "int8"),
 ]  # fmt: skip
 
 
