@@ -53,6 +53,10 @@ def convolution(a, b):
     return rg.ops.conv2d(T("X", (1, 8, 9, 11), a), T("W", (12, 8, 3, 3), b), padding=1)
 
 
+def pixel_by_pixel(a, b):
+    return rg.ops.conv2d(T("X", (1, 8, 7, 9), a), T("W", (11, 8, 1, 1), b))
+
+
 def strided(a, b):
     return rg.ops.conv2d(T("X", (2, 3, 11, 12), a), T("W", (5, 3, 3, 3), b), stride=2, padding=1)
 
@@ -78,6 +82,7 @@ CASES = [
     (with_a_tail, "int8", "int8"), (with_a_tail, "uint8", "int8"), (constant, "uint8", "uint8"),
     (batched, "int8", "int8"), (weights_by_rows, "int8", "int8"), (weights_by_rows, "int8", "uint8"),
     (convolution, "int8", "int8"), (convolution, "uint8", "uint8"), (strided, "int8", "int8"),
+    (pixel_by_pixel, "int8", "int8"),
     (zero_points, "int8", "int8"), (zero_points, "uint8", "int8"), (zero_points, "uint8", "uint8"),
     (image_with_a_zero_point, "uint8", "int8"), (image_with_a_zero_point, "int8", "int8"),
     (both_with_zero_points, "int8", "int8"), (both_with_zero_points, "uint8", "int8"),

@@ -110,10 +110,9 @@ def _check_known(stage: Stage, buffer: Buffer, buffers: dict[str, Buffer]) -> No
     known = buffers.get(buffer.name)
     if known is None:
         raise refuse(stage, f"uses {buffer.name}; expected one of the program's buffers: {', '.join(buffers)}")
-    if buffer.dtype == "int32" and ITEMSIZE[known.dtype] == 1 and known.kind == "input":
-        whole = known.shape[-1:] and known.shape[-1] % WORD == 0
-        if whole and known.elements == WORD * buffer.elements and buffer is not stage.op.output:
-            return
+    words = buffer.dtype == "int32" and ITEMSIZE[known.dtype] == 1 and known.elements == WORD * buffer.elements
+    if words and known.kind == "input":
+        return
     if known.dtype != buffer.dtype or known.elements != buffer.elements:
         raise refuse(
             stage,
