@@ -21,6 +21,7 @@ from rollergen.hal.errors import SpecError, name_advice, nearest, refused
 from rollergen.hal.extending import Find, Parent, completed, is_figure
 from rollergen.hal.files.bounded import MOST_BYTES, join, read_json, shown
 from rollergen.hal.files.trusted import open_untrusted
+from rollergen.hal.files.user_specs import user_specs
 from rollergen.hal.languages import present_names
 from rollergen.hal.plugins import PluginSpec, plugin_specs
 from rollergen.hal.schema import FORMAT
@@ -40,12 +41,14 @@ def device_names() -> tuple[str, ...]:
 
 
 def known_names() -> tuple[str, ...]:
-    """Names of the built-in devices and of those that installed packages bring (`hal.plugins`), sorted."""
-    return tuple(sorted({*device_names(), *plugin_specs()}))
+    """Names of the built-in devices, of those that installed packages bring (`hal.plugins`) and of the user's own
+    (`files.user_specs`), sorted."""
+    return tuple(sorted({*device_names(), *plugin_specs(), *user_specs()}))
 
 
 def load_device(name_or_path: str | Path) -> Device:
-    """A built-in device or one of an installed package by name, or that of a file (a Path, or a string in .json).
+    """A built-in device, one of an installed package or the user's own by name, or that of a file (a Path, or a string
+    in .json).
 
     Raises SpecError: unknown name, unreadable file, or a spec that breaks the format or contradicts itself.
     """
@@ -54,6 +57,8 @@ def load_device(name_or_path: str | Path) -> Device:
         return parse_device(_content(path), path.name, path)
     if name_or_path not in device_names() and name_or_path in plugin_specs():
         return _of_package(plugin_specs()[name_or_path])
+    if name_or_path not in device_names() and name_or_path in (own := user_specs()):
+        return load_device(own[name_or_path])
     return _built_in(name_or_path)
 
 

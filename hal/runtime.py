@@ -8,6 +8,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 
 from rollergen.hal.errors import RuntimeUnavailableError
+from rollergen.hal.files.user_specs import user_specs
 from rollergen.hal.languages import language
 from rollergen.hal.load import known_names, load_device
 from rollergen.hal.probes.host import HOST, completed_on
@@ -75,7 +76,8 @@ def opencl_device_present(which: str) -> Device:
     except RuntimeUnavailableError as error:
         hidden = hidden_device()
         raise RuntimeUnavailableError(f"{error}{hidden and f' ({hidden})'}") from None
-    return placed(spec_of(facts, map(load_device, known_names())), facts)
+    names = sorted(known_names(), key=lambda name: name not in user_specs())  # what was measured here comes first
+    return placed(spec_of(facts, map(load_device, names)), facts)
 
 
 def opencl_mismatch(device: Device) -> str:

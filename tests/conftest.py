@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from rollergen.dropped import every_drop_raises
+from rollergen.hal.files import user_specs
 from rollergen.hal.files.user_cache import DIRECTORY_VARIABLE
 from rollergen.store.cache import forget_failures
 
@@ -33,8 +34,10 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(autouse=True)
 def _cache_of_its_own(tmp_path, monkeypatch):
-    """Each test begins with an empty cache in a directory of its own; processes it starts share that."""
+    """Each test begins with an empty cache in a directory of its own, and without specs of the user's; processes it
+    starts share that."""
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "rollergen-cache"))
+    monkeypatch.setenv(user_specs.VARIABLE, str(tmp_path / "rollergen-devices"))
     forget_failures()
 
 

@@ -6,7 +6,8 @@ architecture where there is one, else of the most similar device, and is then ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,8 @@ from rollergen.hal.spec import Device, Target
 
 ALIKE = (("mali", "mali-g71"), ("", "mi50"))
 """Of a device whose architecture no spec has: what stands in its name, and the built-in spec that is most like it."""
+EXTENSIONS = {"float64": "cl_khr_fp64", "float16": "cl_khr_fp16"}
+"""What a device has that computes in these."""
 LAYERS = ("registers", "shared", "l1", "l2", "dram")
 _LEAST_CACHE_BYTES, _LEAST_LINE_BYTES = 1 << 16, 16
 _WIDTH_TEXT = "kernel void width(global float *x) { x[get_global_id(0)] += 1; }"
@@ -32,12 +35,28 @@ def base_of(runtime: BufferRuntime) -> Device:
     own = [device for device in threaded if describes(device, runtime.facts)]
     own += [device for device in threaded if runs_on(device, runtime.facts)]
     name = next(name for word, name in ALIKE if word in runtime.facts.name.lower())
-    return own[0] if own else load_device(name)
+    return _with_what_it_has(own[0] if own else load_device(name), runtime.extensions)
+
+
+def _with_what_it_has(base: Device, extensions: Collection[str]) -> Device:
+    """Without the instructions whose dtype the device does not compute in."""
+    kept = [
+        number for number, one in enumerate(base.instructions) if EXTENSIONS.get(one.dtype, "") in ("", *extensions)
+    ]
+    origins = {}
+    for path, origin in base.provenance:
+        found = re.match(r"instructions\[(\d+)\]", path)
+        if found is None:
+            origins[path] = origin
+        elif int(found[1]) in kept:
+            origins[f"instructions[{kept.index(int(found[1]))}]{path[found.end() :]}"] = origin
+    instructions = tuple(base.instructions[number] for number in kept)
+    return replace(base, instructions=instructions, provenance=tuple(sorted(origins.items())))
 
 
 def told(runtime: BufferRuntime, base: Device, name: str) -> Device:
     """`base` with the figures that the driver tells, called `name`, for this device and no other."""
-    found = {path: value for path, value in _figures(runtime, base) if path in set(paths(base))}
+    found = {path: value for path, value in driver_figures(runtime, base) if path in set(paths(base))}
     return described(runtime, base, name, found, dict.fromkeys(found, "told"))
 
 
@@ -70,7 +89,8 @@ def _target(runtime: BufferRuntime, base: Target) -> Target:
     return Target(NAME, "", tuple(sorted({GPU: facts.name, PLATFORM: facts.platform}.items())))
 
 
-def _figures(runtime: BufferRuntime, base: Device) -> Iterator[tuple[str, float]]:
+def driver_figures(runtime: BufferRuntime, base: Device) -> Iterator[tuple[str, float]]:
+    """(path, value) of what the driver tells."""
     device = runtime.device
     threads, local = runtime.limits.threads, _rounded_down(int(device.local_mem_size))
     yield "units", int(device.max_compute_units)

@@ -5,6 +5,7 @@ Any device may be opened so, a CPU too: it then works on copies, as a GPU does.
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ _LOOP = """kernel void loop(global float *x, int steps)
     x[get_global_id(0)] = value;
 }
 """
+_DOUBLE = re.compile(r"^(?!\s*(?:/?\*|//)).*\bdouble\d*\b", re.MULTILINE)
+"""On a line that is no comment."""
 _LOOP_S = 2e-3
 """So long a loop takes by the host's clock, at least, before its events are believed or not."""
 _MOST_STEPS = 1 << 24
@@ -88,6 +91,11 @@ class BufferRuntime:
         return max(_LEAST_ALIGNED, int(self.device.mem_base_addr_align) // 8)
 
     @cached_property
+    def extensions(self) -> frozenset[str]:
+        """What the device can beyond the language."""
+        return frozenset(self.device.extensions.split())
+
+    @cached_property
     def events_tell(self) -> bool:
         """Whether events tell how long a kernel took: by a loop that the host's clock finds long."""
         kernel = self.compile(_LOOP).kernel("loop")
@@ -105,7 +113,12 @@ class BufferRuntime:
             steps *= 4
 
     def compile(self, text: str, options: Sequence[str] = ()) -> BufferModule:
-        """Raises BuildError with the compiler's log."""
+        """Raises BuildError with the compiler's log, and for text in double where the device has none."""
+        if _DOUBLE.search(text) and "cl_khr_fp64" not in self.extensions:
+            raise BuildError(
+                f"the source computes in double, as powers of float32 do too, and {self.facts} has no cl_khr_fp64; "
+                "expected float32 without rg.pow, such as x * x, rg.sqrt(x) or rg.exp(y * rg.log(x))"
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -161,6 +174,14 @@ class BufferRuntime:
         """Enqueues, in ``queue`` or the runtime's own; launches of one queue run in order."""
         event = self.opencl.enqueue_nd_range_kernel(queue or self.queue, kernel.raw, (blocks * threads,), (threads,))
         return Launched(event)
+
+    def seconds(self, kernel: Kernel, blocks: int, threads: int) -> float:
+        """Of one launch and nothing else: the device's time, or the host's where events do not tell."""
+        self.finish()
+        start = time.perf_counter()
+        launched = self.launch(kernel, blocks, threads, timed=True)
+        self.finish()
+        return max(1e-9, launched.seconds() if self.events_tell else time.perf_counter() - start)
 
     def finish(self) -> None:
         """Waits for everything in the runtime's own queue."""

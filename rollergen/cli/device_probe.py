@@ -12,47 +12,70 @@ from rich.table import Table
 
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError, DeviceError
-from rollergen.hal.errors import RuntimeUnavailableError
+from rollergen.hal.errors import BuildError, RuntimeUnavailableError
+from rollergen.hal.files.user_specs import user_folder
 from rollergen.hal.load import save_device
 from rollergen.hal.probes.cuda_probe import probe_cuda
 from rollergen.hal.probes.device_probe import ProbedDevice, probe_opencl
+from rollergen.hal.probes.opencl_probe import probe_device, probed_facts
+from rollergen.hal.runtimes.opencl_devices import Present
 
-_BOTH = "two devices to probe; expected either --opencl N or --cuda"
+_WAYS = "--opencl N, --opencl P:D"
+_BOTH = f"two devices to probe; expected either {_WAYS} or --cuda"
 
 
 @click.command("probe")
-@click.option("--opencl", "number", type=int, metavar="N", help="The OpenCL device of this number: a CPU.")
+@click.option("--opencl", "which", metavar="N | P:D", help="The OpenCL CPU of number N; any device D of platform P.")
 @click.option("--cuda", is_flag=True, help="The current CUDA GPU, through CuPy.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE.json")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json")
 @click.option("--force", is_flag=True, help="Overwrite FILE.json.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
-def probe_command(number: int | None, cuda: bool, output: Path, force: bool, as_json: bool) -> None:
+def probe_command(which: str | None, cuda: bool, output: Path | None, force: bool, as_json: bool) -> None:
     """Measure the device that is present and write its spec; takes a quarter of a minute, of a GPU about one.
 
     Measured: clock, peaks, bandwidths and latency of each layer, line, launch; of a GPU its banks too.  What cannot be
-    measured is listed.
+    measured is listed.  P and D are numbers or parts of names; such a device works on copies in memory of its own, and
+    without FILE.json its spec is kept among the user's, where device="opencl:P:D" finds it.
 
     \b
         rollergen devices probe --opencl 0 -o my.json && rollergen devices check my.json
+        rollergen devices probe --opencl 1:0
         rollergen devices probe --cuda -o my-gpu.json
     """
-    if cuda == (number is not None):
-        raise ArgumentError("nothing to probe; expected either --opencl N or --cuda" if not cuda else _BOTH)
-    name = re.sub(r"[^a-z0-9_-]+", "-", output.stem.lower()).strip("-_")[:64]
-    if output.suffix != ".json" or not re.match("[a-z]", name):
-        raise ArgumentError(f"{output} names no spec; expected a file such as my.json, which begins with a letter")
-    if output.exists() and not force:
-        raise ArgumentError(f"{output} exists; expected a new file, or --force")
+    if cuda == (which is not None):
+        raise ArgumentError(f"nothing to probe; expected either {_WAYS} or --cuda" if not cuda else _BOTH)
     try:
-        probed = probe_opencl(number, name) if number is not None else probe_cuda(name)
-    except RuntimeUnavailableError as error:
+        facts = probed_facts(which) if which is not None and not which.isdecimal() else None
+        output = output or _own_file(facts)
+        name = _name(output.stem)
+        if output.suffix != ".json" or not re.match("[a-z]", name):
+            raise ArgumentError(f"{output} names no spec; expected a file such as my.json, which begins with a letter")
+        if output.exists() and not force:
+            raise ArgumentError(f"{output} exists; expected a new file, or --force")
+        if facts is not None:
+            probed = probe_device(facts, name)
+        else:
+            probed = probe_cuda(name) if which is None else probe_opencl(int(which), name)
+    except (RuntimeUnavailableError, BuildError) as error:
         raise DeviceError(str(error)) from None
+    output.parent.mkdir(parents=True, exist_ok=True)
     save_device(probed.device, output)
     if as_json:
-        facts = {"measured": list(map(asdict, probed.measured)), "not_measured": dict(probed.not_measured)}
-        click.echo(json.dumps({"device": name, "file": str(output), **facts, "state": dict(probed.state)}))
+        facts_ = {"measured": list(map(asdict, probed.measured)), "not_measured": dict(probed.not_measured)}
+        click.echo(json.dumps({"device": name, "file": str(output), **facts_, "state": dict(probed.state)}))
     else:
         _show(probed, output)
+
+
+def _own_file(facts: Present | None) -> Path:
+    """Among the user's own specs, by the device's name."""
+    if facts is None:
+        raise ArgumentError("-o is missing; expected a file for the spec, such as -o my.json")
+    return user_folder() / f"{_name(facts.board or facts.name)}.json"
+
+
+def _name(text: str) -> str:
+    return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:64]
 
 
 def _show(probed: ProbedDevice, output: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -17,7 +18,10 @@ from rollergen.cli.device_what_if import what_if
 from rollergen.cli.output import console
 from rollergen.errors import DeviceError
 from rollergen.explain.explanation import bytes_text
+from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import known_names
+from rollergen.hal.runtime import opencl_device_present
+from rollergen.hal.runtimes.opencl_platforms import present_devices
 from rollergen.runtime.executor import executor_for
 from rollergen.targets import resolve
 
@@ -56,8 +60,26 @@ def list_devices(names: tuple[str, ...], as_json: bool) -> None:
         seen = ", ".join(dict.fromkeys(x["how"] for x in one["verified"])) or MODELLED
         table.add_row(name, one["title"], str(one["units"]), peak, seen, "yes" if one["present"] else "no")
     console.print(table, markup=False)
+    for line in () if names else present():
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     for name in names:
         console.print(details(name, described[name]), markup=False, highlight=False, soft_wrap=True)
+
+
+def present() -> Iterator[str]:
+    """A line for each OpenCL device that is present: how it is asked for, and by which spec, or what writes one."""
+    try:
+        found = [facts for facts, _ in present_devices()]
+    except RuntimeUnavailableError as error:
+        yield f"OpenCL: {error}"
+        return
+    for facts in found:
+        try:
+            spec = opencl_device_present(facts.selector.partition(":")[2]).name
+        except RuntimeUnavailableError:
+            spec = f"no spec; rollergen devices probe --opencl {facts.platform_number}:{facts.number} writes one"
+        kinds = " and ".join(sorted(facts.kinds))
+        yield f"{facts.selector}: {facts.name}, {kinds} of {facts.platform}, in memory of its own: {spec}"
 
 
 def details(name: str, one: dict[str, Any]) -> str:

@@ -1,0 +1,225 @@
+"""Micro-benchmarks of an OpenCL device with memory of its own: peaks, bandwidths by access width, banks, latencies,
+launches, copies.
+
+Every loop's length is an argument, made longer until a launch takes `LEAST_S`; of several such launches the best
+counts, and the spread says how far the median one was off.  Times are the device's, or the host's where events tell
+nothing.  OpenCL has no clock of the units: what is counted in clocks stands on the clock that the driver tells.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from rollergen.hal.errors import BuildError
+from rollergen.hal.probes.cuda_microbench import STRIDES, ring
+from rollergen.hal.probes.microbench import Figure
+from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
+from rollergen.hal.spec import Instruction
+
+CHAINS = 8
+"""Independent accumulators of a thread, or loads on their way."""
+WIDTHS = (1, 2, 4)
+"""Floats that one load reads."""
+LEAST_S = 4e-3
+MOST_STEPS = 1 << 22
+_AT = "get_global_id(0)"
+
+_PEAKS = {
+    ("float32", "float32", 1): ("float", "", "c{i} = c{i} * x + x;"),
+    ("float64", "float64", 1): ("double", "cl_khr_fp64", "c{i} = c{i} * x + x;"),
+    ("float16", "float16", 1): ("half2", "cl_khr_fp16", "c{i} = c{i} * x + x;"),
+    ("int8", "int32", 4): (
+        "int", "", "c{i} += as_char4(c{i}).x * as_char4(x).x + as_char4(c{i}).y * as_char4(x).y "
+        "+ as_char4(c{i}).z * as_char4(x).z + as_char4(c{i}).w * as_char4(x).w;",
+    ),
+}  # fmt: skip
+"""By dtype, its accumulator's and the products of one instruction: type, extension, one step of a chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes that surely lie in each layer, and how often a figure is taken."""
+
+    l1: int = 1 << 12
+    l2: int = 1 << 18
+    dram: int = 1 << 27
+    shared: int = 1 << 13
+    rounds: int = 7
+
+
+class OpenCLBench:
+    """The micro-benchmarks of one device with so many units at so many MHz, in blocks of `threads`."""
+
+    def __init__(self, runtime: BufferRuntime, units: int, mhz: float, threads: int, sizes: Sizes = Sizes()) -> None:
+        self.runtime, self.units, self.mhz, self.threads, self.sizes = runtime, units, mhz, threads, sizes
+        self.blocks = 4 * units
+
+    def per_clock(self, one: Instruction) -> Figure:
+        """How many of the instruction a unit completes in a clock; BuildError where the device has it not."""
+        known = _PEAKS.get((one.dtype, one.accumulator_dtype, one.k))
+        if known is None or one.is_matrix:
+            raise BuildError(f"no micro-benchmark for {one.dtype} products summed in {one.accumulator_dtype}")
+        kind, extension, step = known
+        if extension and extension not in self.runtime.extensions:
+            raise BuildError(f"{self.runtime.facts.name} has no {extension}")
+        pragma = f"#pragma OPENCL EXTENSION {extension} : enable\n" if extension else ""
+        value = "(half2)((half)in[0])" if kind == "half2" else f"({kind})in[0]"
+        starts = " ".join(f"{kind} c{i} = x + ({kind})({i});" for i in range(CHAINS))
+        summed = " + ".join(f"c{i}" for i in range(CHAINS))
+        result = f"({summed}).x" if kind == "half2" else summed
+        body = " ".join(step.format(i=i) for i in range(CHAINS))
+        text = f"""{pragma}kernel void peak(global float *out, global const float *in, int steps) {{
+  {kind} x = {value};
+  {starts}
+  for (int k = 0; k < steps; k++) {{ {body} }}
+  out[{_AT}] = (float)({result});
+}}
+"""
+        products = self.blocks * self.threads * CHAINS
+        figure = self._rate(text, "peak", products, self._out(), self._zeros(64))
+        return Figure(figure.value / (self.units * self.mhz * 1e6), figure.spread)
+
+    def reading_gb_s(self, layer: str) -> dict[int, Figure]:
+        """GB/s of the whole chip that reads the working set of l1, l2 or dram again and again, by floats of a load."""
+        size = getattr(self.sizes, layer)
+        data = self._zeros(size // 4)
+        return {width: self._reading(layer == "l1", width, size, data) for width in WIDTHS}
+
+    def _reading(self, each: bool, width: int, size: int, data: Any) -> Figure:
+        """``each``: every block walks it all; else all threads share it."""
+        vector = f"float{width}" if width > 1 else "float"
+        lanes = "abcd"
+        count = size // (4 * width)
+        first, step = ("get_local_id(0)", "get_local_size(0)") if each else (_AT, "get_global_size(0)")
+        loads = " ".join(f"{name} += in[(i + {n} * {step}) & {count - 1}];" for n, name in enumerate(lanes))
+        summed = " + ".join(lanes)
+        parts = " + ".join(f"({summed}).s{i}" for i in range(width)) if width > 1 else summed
+        text = f"""kernel void reading(global float *out, global const {vector} *in, int steps) {{
+  {" ".join(f"{vector} {name} = 0;" for name in lanes)}
+  int i = {first};
+  for (int k = 0; k < steps; k++) {{ {loads} i += {len(lanes)} * {step}; }}
+  out[{_AT}] = {parts};
+}}
+"""
+        amount = 4e-9 * width * len(lanes) * self.blocks * self.threads
+        return self._rate(text, "reading", amount, self._out(), data)
+
+    def writing_gb_s(self) -> Figure:
+        """GB/s of the whole chip that writes to memory, in vectors of four floats."""
+        count = self.sizes.dram // 16
+        text = f"""kernel void writing(global float4 *out, int steps) {{
+  int i = {_AT};
+  for (int k = 0; k < steps; k++) {{ out[i & {count - 1}] = (float4)(1, 2, 3, k); i += get_global_size(0); }}
+}}
+"""
+        return self._rate(text, "writing", 16e-9 * self.blocks * self.threads, self.runtime.empty(16 * count))
+
+    def shared_bytes_per_clock(self) -> dict[int, Figure]:
+        """What a unit reads from shared memory in a clock, by the words between the lanes of a load."""
+        return {stride: self._shared(stride) for stride in STRIDES if 4 * 32 * stride <= 4 * self.sizes.shared}
+
+    def _shared(self, stride: int) -> Figure:
+        words = 32 * stride
+        loads = " ".join(f"a{i} += held[(at + k + {i}) & {words - 1}];" for i in range(CHAINS))
+        text = f"""kernel void lanes(global int *out, int steps) {{
+  local int held[{words}];
+  for (int i = get_local_id(0); i < {words}; i += get_local_size(0)) held[i] = i;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  int at = (get_local_id(0) & 31) * {stride};
+  {" ".join(f"int a{i} = 0;" for i in range(CHAINS))}
+  for (int k = 0; k < steps; k++) {{ {loads} }}
+  out[{_AT}] = {" + ".join(f"a{i}" for i in range(CHAINS))};
+}}
+"""
+        amount = 4.0 * CHAINS * self.blocks * self.threads / (self.units * self.mhz * 1e6)
+        return self._rate(text, "lanes", amount, self._out())
+
+    def latency_clocks(self, layer: str) -> Figure:
+        """Clocks of one dependent load of l1, l2 or dram."""
+        chain = self.runtime.wrap(ring(getattr(self.sizes, layer) if layer != "dram" else self.sizes.dram // 4))
+        text = """kernel void chase(global int *out, global const int *next, int steps) {
+  int at = 0;
+  for (int k = 0; k < steps; k++) at = next[at];
+  out[0] = at;
+}
+"""
+        rate = self._rate(text, "chase", 1.0, self.runtime.empty(4), chain, blocks=1, threads=1)
+        return Figure(self.mhz * 1e6 / rate.value, rate.spread)
+
+    def launch_us(self, launches: int = 64) -> Figure:
+        """Microseconds of one of several empty kernels in a row, by the host's clock."""
+        kernel = self.runtime.compile("kernel void empty(global float *out) {}").kernel("empty")
+        self.runtime.set_arguments(kernel, [self.runtime.empty(256)])
+
+        def batch() -> float:
+            start = time.perf_counter()
+            for _ in range(launches):
+                self.runtime.launch(kernel, 1, 1)
+            self.runtime.finish()
+            return (time.perf_counter() - start) / launches * 1e6
+
+        batch()
+        return _least([batch() for _ in range(self.sizes.rounds)])
+
+    def copies_gb_s(self) -> tuple[float, float]:
+        """GB/s to the device and back, of arrays in host memory."""
+        size = self.sizes.dram // 8
+        array, buffer = np.ones(size, np.uint8), self.runtime.empty(size)
+        to = partial(self.runtime.write, buffer, 0, array)
+        back = partial(self.runtime.read, buffer, 0, size)
+        return size / 1e9 / _quickest(to), size / 1e9 / _quickest(back)
+
+    def _rate(
+        self, text: str, entry: str, amount: float, *buffers: Any, blocks: int | None = None, threads: int | None = None
+    ) -> Figure:
+        """`amount` a step over the least seconds a step."""
+        kernel = self.runtime.compile(text).kernel(entry)
+        self.runtime.set_arguments(kernel, buffers)
+        blocks, threads = blocks or self.blocks, threads or self.threads
+
+        def seconds(steps: int) -> float:
+            kernel.raw.set_arg(len(buffers), np.int32(steps))
+            return self.runtime.seconds(kernel, blocks, threads)
+
+        steps = 16
+        seconds(steps)
+        while (took := seconds(steps)) < LEAST_S and steps < MOST_STEPS:
+            steps = min(MOST_STEPS, steps * max(2, min(16, int(1.2 * LEAST_S / took))))
+        return _most([amount * steps / seconds(steps) for _ in range(self.sizes.rounds)])
+
+    def _out(self) -> Any:
+        return self.runtime.empty(4 * self.blocks * self.threads)
+
+    def _zeros(self, floats: int) -> Any:
+        buffer = self.runtime.empty(4 * floats)
+        self.runtime.fill(buffer, 0, 4 * floats, 0)
+        return buffer
+
+
+def widest(rates: Mapping[int, Figure]) -> Figure:
+    """The highest of the rates by access width."""
+    return max(rates.values(), key=lambda figure: figure.value)
+
+
+def _quickest(run: Callable[[], object]) -> float:
+    found = []
+    for _ in range(5):
+        start = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def _most(rates: list[float]) -> Figure:
+    return Figure(max(rates), max(rates) / median(rates) - 1)
+
+
+def _least(values: list[float]) -> Figure:
+    return Figure(min(values), median(values) / min(values) - 1)

@@ -1,0 +1,99 @@
+"""Specs of OpenCL devices: what their drivers tell, what micro-benchmarks measure, and that builds find them again."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rollergen as rg
+from rollergen.__main__ import main
+from rollergen.errors import ArgumentError, DeviceError
+from rollergen.hal.errors import BuildError
+from rollergen.hal.files.user_specs import user_folder
+from rollergen.hal.load import load_device, save_device
+from rollergen.hal.probes import opencl_probe
+from rollergen.hal.probes.opencl_bench import OpenCLBench, Sizes
+from rollergen.hal.probes.opencl_facts import base_of, told
+from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
+from rollergen.hal.runtimes.opencl_devices import describes
+from rollergen.hal.runtimes.opencl_platforms import present_devices
+from rollergen.targets import resolve
+from tests.opencl.devices import facts
+
+pytest.importorskip("pyopencl", reason="the extra [cpu] is not installed")
+SMALL = Sizes(dram=1 << 20, rounds=1)
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    return BufferRuntime(facts(), dict(present_devices())[facts()])
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A probe of milliseconds: its figures mean nothing."""
+    monkeypatch.setattr("rollergen.hal.probes.opencl_bench.LEAST_S", 1e-6)
+    monkeypatch.setattr(opencl_probe, "_sizes", lambda found: SMALL)
+
+
+def test_a_driver_tells_limits_and_the_rest_is_called_assumed(runtime, tmp_path):
+    spec = told(runtime, base_of(runtime), "mine")
+    assert spec.units == runtime.device.max_compute_units and spec.limits.threads_per_block == 1024
+    assert describes(spec, runtime.facts) and not describes(spec, replace(runtime.facts, platform="Another"))
+    origins = dict(spec.provenance)
+    assert origins["units"][0] == "measured" and origins["schedulers"] == ("assumed", "as mi50 has it")
+    save_device(spec, tmp_path / "mine.json")
+    assert load_device(tmp_path / "mine.json") == spec
+
+
+def test_what_a_device_does_not_compute_in_is_no_instruction_of_it(runtime):
+    has = {one.dtype for one in base_of(runtime).instructions}
+    assert "float64" in has and "float16" not in has  # PoCL's CPU
+    bare = replace_extensions(runtime, ())
+    assert {one.dtype for one in base_of(bare).instructions} == {"float32", "int8"}
+    with pytest.raises(BuildError, match=r"no cl_khr_fp64; expected float32 without rg\.pow"):
+        bare.compile("kernel void f(global float *x) { x[0] = (float)((double)x[0] + 1); }")
+    assert bare.compile("/* double */\nkernel void f(global float *x) { x[0] = 1; }")
+
+
+def replace_extensions(runtime, extensions):
+    other = BufferRuntime(runtime.facts, runtime.device)
+    other.__dict__["extensions"] = frozenset(extensions)
+    return other
+
+
+def test_a_probe_is_kept_where_a_build_finds_it(quick):
+    done = CliRunner().invoke(main, ["devices", "probe", "--opencl", "pocl:0"])
+    assert done.exit_code == 0, done.output
+    (file,) = user_folder().glob("*.json")
+    assert resolve("opencl:pocl").name == file.stem == load_device(file.stem).name
+    kernel = rg.build(rg.ops.relu(rg.tensor("x", (33, 5))), "opencl:pocl", top_k=1, cache=False)
+    x = np.linspace(-1, 1, 165, dtype="f4").reshape(33, 5)
+    assert kernel.measured_time and np.array_equal(kernel(x), np.maximum(x, 0))
+    assert "presence" not in kernel.explain(as_dict=True)
+    again = CliRunner().invoke(main, ["devices", "probe", "--opencl", "pocl:0"])
+    assert isinstance(again.exception, ArgumentError) or "--force" in again.output
+
+
+def test_devices_lists_what_is_present_and_how_to_have_it_described():
+    from rollergen.cli.devices import present
+
+    lines = list(present())
+    assert any("in memory of its own: no spec; rollergen devices probe --opencl" in line for line in lines)
+
+
+def test_every_figure_of_the_bench_is_positive(runtime, monkeypatch):
+    monkeypatch.setattr("rollergen.hal.probes.opencl_bench.LEAST_S", 1e-6)
+    bench = OpenCLBench(runtime, 2, 1000.0, 64, SMALL)
+    found = [*bench.reading_gb_s("l1").values(), *bench.shared_bytes_per_clock().values(), bench.writing_gb_s()]
+    found += [bench.latency_clocks("l2"), bench.launch_us(4)]
+    found += [bench.per_clock(one) for one in load_device("mi50").instructions if one.dtype != "float16"]
+    assert all(figure.value > 0 for figure in found) and min(bench.copies_gb_s()) > 0
+    with pytest.raises(BuildError, match="has no cl_khr_fp16"):
+        bench.per_clock(load_device("mi50").instruction("pk_fma_f16"))
+
+
+def test_a_device_that_is_not_there_cannot_be_probed():
+    done = CliRunner().invoke(main, ["devices", "probe", "--opencl", "nobody:0"])
+    assert done.exit_code and (isinstance(done.exception, DeviceError) or "no OpenCL device is 'nobody:0'" in done.output)
