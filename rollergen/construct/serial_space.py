@@ -206,7 +206,7 @@ class Packing:
 
     def copy_stages(self, device: Device) -> tuple[Stage, ...]:
         if self._stages is None:
-            self._stages = tuple(copy_stage(copy, device) for copy in self.copies)
+            self._stages = tuple(_once(self.copies, [copy_stage(copy, device) for copy in self.copies]))
         return self._stages
 
     def copy_seconds(self, device: Device) -> float:
@@ -217,17 +217,23 @@ class Packing:
         return self._seconds
 
 
+def _once(copies: Sequence[TensorOp], stages: Sequence[Stage]) -> Iterator[Stage]:
+    """The stages, each of which runs once if its sources are constant, or made once."""
+    known: set[str] = set()
+    for copy, stage in zip(copies, stages, strict=True):
+        once = all(load.buffer.constant or load.buffer.name in known for load in copy.loads())
+        known |= {copy.output.name} if once else set()
+        yield replace(stage, once=once)
+
+
 @lru_cache(maxsize=64)
 def copy_stage(op: TensorOp, device: Device) -> Stage:
-    """The cheapest stage for what a contraction waits for: a packing or padding copy, or the sums of a factor; it runs
-    once if its source is constant."""
-    once = all(load.buffer.constant for load in op.loads())
+    """The cheapest stage for what a contraction waits for: a packing or padding copy, or the sums of a factor."""
     if op.reductions:
-        return replace(sums_stage(op, device), once=once)
+        return sums_stage(op, device)
     name = "copy_" + op.output.name
     plans = elementwise_plans(op, device, AlignmentRules(), Tally())
-    stage = cheapest(assembled(plans, lambda plan: elementwise_stage(op, plan, device, name), name), device)
-    return replace(stage, once=once)
+    return cheapest(assembled(plans, lambda plan: elementwise_stage(op, plan, device, name), name), device)
 
 
 def _line_vectors(variant: Variant, whole: int, device: Device) -> int:

@@ -123,18 +123,18 @@ def dot_products(op: TensorOp, lanes: str | None) -> DotProducts | None:
 
 
 def joined(copies: tuple[TensorOp, ...], op: TensorOp) -> tuple[TensorOp, ...]:
-    """The copies before `op`, each that computes words, and is only copied on by another one, computed there."""
+    """The copies before `op`, with words that are only copied on computed where they are copied; what nothing reads
+    then is left out."""
     found = list(copies)
     for made in copies:
-        readers = [one for one in (*found, op) if any(load.buffer == made.output for load in one.loads())]
-        if isinstance(made.result, Load) or made.reductions or len(readers) != 1:
+        if isinstance(made.result, Load) or made.reductions:
             continue
-        (reader,) = readers
-        value = _read_through(reader.result, made) if reader is not op and isinstance(reader.result, Load) else None
-        if value is not None:
-            found[found.index(reader)] = replace(reader, result=value)
-            found.remove(made)
-    return tuple(found)
+        for at, reader in enumerate(found):
+            load = reader.result
+            value = _read_through(load, made) if isinstance(load, Load) and load.buffer == made.output else None
+            found[at] = reader if value is None else replace(reader, result=value)
+    read = {load.buffer.name for one in (*found, op) for load in one.loads()}
+    return tuple(one for one in found if one.output.name in read)
 
 
 def _read_through(load: Load, made: TensorOp) -> Value | None:

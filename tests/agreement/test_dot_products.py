@@ -128,6 +128,16 @@ def test_all_readers_agree_on_dot_products(make, a, b):
         np.testing.assert_array_equal(run_opencl(program, arrays, DOTS)[out], want)
 
 
+def test_what_is_made_of_constant_weights_is_made_once():
+    weights = T("B", (64, 50), "uint8", constant=True)
+    expression = rg.ops.quantized_matmul(T("A", (19, 64), "uint8"), weights, 0.5, 0.25, a_zero_point=3)
+    for program in programs(expression):
+        *before, last = program.stages
+        weights = {"B", "B_words", "B_words_packed"}
+        assert [stage.once for stage in before] == [stage.op.loads()[0].buffer.name in weights for stage in before]
+        assert sum(stage.once for stage in before) >= 2 and not last.once
+
+
 def test_the_model_prefers_dot_products():
     (best,) = construct(canonicalize(rg.ops.matmul(T("A", (512, 512), "int8"), T("B", (512, 512), "int8"))), DOTS, top_k=1)
     assert best.variants[0].startswith("dot products") and best.program.stages[-1].compute.instruction == NAME
