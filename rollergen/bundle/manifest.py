@@ -21,6 +21,7 @@ from rollergen.hal.files.bounded import read_json
 from rollergen.hal.languages import language
 from rollergen.hal.load import device_hash
 from rollergen.hal.probes.host import completed_on
+from rollergen.hal.runtimes.opencl_devices import GPU
 from rollergen.hal.spec import Device
 from rollergen.hal.spec_schema import findings, validator
 from rollergen.measure.outcome import Outcome
@@ -85,12 +86,12 @@ def described(contents: Contents, hashes: Mapping[str, str]) -> dict[str, Any]:
 
 def _device(device: Device) -> dict[str, Any]:
     """``type`` cpu: any CPU will do; other: an OpenCL device whose name contains one of ``names``."""
-    archs = (target.arch for target in device.targets if target.arch)
+    archs = (target.arch or dict(target.dialect).get(GPU, "") for target in device.targets)
     return {
         "name": device.name,
         "title": device.title,
         "type": "other" if completed_on(device) is None else "cpu",
-        "names": list(dict.fromkeys((device.name, *archs))),
+        "names": list(dict.fromkeys(name for name in (device.name, *archs) if name)),
         "spec_sha256": device_hash(device),
     }
 

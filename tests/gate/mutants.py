@@ -20,6 +20,7 @@ from rollergen.expr.index import Mod
 from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Buffer, Load, Within
 from rollergen.gate.program_oracle import program_oracle
+from rollergen.hal.spec import Device
 from rollergen.lower.expressions import Operation
 from rollergen.measure.bench import Lost
 from rollergen.measure.isolation import Worker
@@ -311,14 +312,15 @@ def source_of(program: RProgram, mutant: Mutant | None) -> Source:
 
 
 class Bench:
-    """One process for many mutants; a new one where a mutant ends it."""
+    """One process for many mutants, which runs them on `device`; a new one where a mutant ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Device | None = None) -> None:
+        self._device = device or resolve("cpu")
         self._worker: Worker | None = None
 
     def problems(self, program: RProgram, *sources: Source) -> tuple[str, ...]:
         """What the gate says of the first of these sources of the program, the others being candidates that follow."""
-        setup = Setup(resolve("cpu"), program, program_oracle(program), limits=Limits(30.0, 5.0))
+        setup = Setup(self._device, program, program_oracle(program), limits=Limits(30.0, 5.0))
         if self._worker is None:
             self._worker = Worker(setup)
         else:

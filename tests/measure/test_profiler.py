@@ -15,6 +15,7 @@ from rollergen.measure.profiler import cache_state, fastest, measure, propose
 from rollergen.runtime.executor import executor_for
 from rollergen.targets import resolve
 from tests import programs
+from tests.opencl.devices import on_pocl
 
 CPU = resolve("cpu")
 RIGHT = programs.relu(1000)
@@ -58,8 +59,14 @@ class Delayed:
         return session
 
 
-def test_a_wrong_candidate_is_reported_and_never_chosen():
-    outcomes = measure(propose([wrong(), RIGHT], CPU), executor_for(CPU), gate())
+@pytest.fixture(params=["in place", "by buffers"])
+def executor(request):
+    """The host's CPU, on the arrays themselves and as a device with memory of its own."""
+    return executor_for(CPU if request.param == "in place" else on_pocl())
+
+
+def test_a_wrong_candidate_is_reported_and_never_chosen(executor):
+    outcomes = measure(propose([wrong(), RIGHT], CPU), executor, gate())
     assert [o.state for o in outcomes] == ["failed", "passed"]
     assert "are wrong, such as Y[" in outcomes[0].problems[0]
     assert outcomes[0].wall_s is None and outcomes[0].compile_s > 0
@@ -72,10 +79,10 @@ def test_when_no_candidate_passes_each_ones_problems_are_named():
     assert "no candidate passed" in str(caught.value) and "candidate 1: random inputs: " in str(caught.value)
 
 
-def test_source_that_does_not_compile_is_a_failed_candidate_not_a_crash():
+def test_source_that_does_not_compile_is_a_failed_candidate_not_a_crash(executor):
     broken, right = propose([RIGHT, RIGHT], CPU)
     broken = replace(broken, source=replace(broken.source, text=broken.source.text.replace("get_group_id", "get_grip")))
-    outcomes = measure([broken, right], executor_for(CPU), gate())
+    outcomes = measure([broken, right], executor, gate())
     assert outcomes[0].state == "failed" and "DeviceError: OpenCL build failed" in outcomes[0].problems[0]
 
 
@@ -90,8 +97,8 @@ def test_hopeless_candidates_are_timed_in_few_rounds_only():
     assert outcomes[0].rounds < outcomes[1].rounds
 
 
-def test_an_exhausted_time_budget_starts_no_further_candidate_once_one_has_passed():
-    outcomes = measure(propose([wrong(), RIGHT, RIGHT], CPU), executor_for(CPU), gate(), time_budget_s=1e-9)
+def test_an_exhausted_time_budget_starts_no_further_candidate_once_one_has_passed(executor):
+    outcomes = measure(propose([wrong(), RIGHT, RIGHT], CPU), executor, gate(), time_budget_s=1e-9)
     assert [o.state for o in outcomes] == ["failed", "passed", "not run"]
 
 
