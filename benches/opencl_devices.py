@@ -2,9 +2,10 @@
 
 Each operator of ROLLER's 119 (`--suite` names another) is cut to `--points` loop iterations at most, images too, with
 odd remainders on every axis, constructed for the device as its driver describes it, and built: the gate checks the
-source as emitted, in a process of its own, on copies between guard zones.  ``right``: it passed; ``refused``: the
-compiler, the driver or the device's limits took it not, with the reason; ``late``: it was ended; ``wrong``: anything
-else.  Rows are kept as they come in results/opencl_<implementation>_<cpu>_<day>.json; the same code goes on there.
+source as emitted, on copies between guard zones.  ``right``: it passed; ``refused``: the compiler, the driver or the
+device's limits took it not, with the reason; ``ended``: this process ended with it, or (`--isolate`) one of its own
+did, or was too slow; ``wrong``: anything else.  Rows are kept as they come in
+results/opencl_<implementation>_<cpu>_<day>.json; the same code goes on there, behind what ended it.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from rollergen.hal.runtimes.opencl_platforms import present_devices
 from rollergen.hal.spec import Device
 from tests.agreement.cutting import NeverSmallError, cut
 
-STATES = ("right", "refused", "late", "wrong")
+STATES = ("right", "refused", "ended", "wrong")
 _REFUSED = ("BuildError", "not launched", "DoesNotFit", "use of type", "LogicError")
-_LATE = ("ended after", "ended itself after")
+_ENDED = ("ended after", "ended itself after", "was ended by", "ended with status")
 
 
 def main() -> int:
@@ -45,17 +46,18 @@ def main() -> int:
     parser.add_argument("--suite", choices=suite_names(), default="roller")
     parser.add_argument("--only", nargs="+", default=(), help="identifiers of entries")
     parser.add_argument("--points", type=int, default=1 << 20, help="loop iterations of an operator, at most")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for one run of a kernel")
+    parser.add_argument("--isolate", action="store_true", help="a process for each operator, of a minute for each run")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", MeasurementWarning)  # what is asked is whether they are right
     spec, description = _spec(arguments.device)
     name = f"opencl_{re.sub('[^a-z0-9]+', '-', arguments.device.partition(':')[0].lower())}"
     rows = {row["id"]: row for row in begun(result_path(name)).get("rows", [])}
     for entry in suite(arguments.suite).chosen(arguments.only):
-        if entry.id not in rows or rows[entry.id]["state"] in ("late", "wrong"):
-            rows[entry.id] = _row(entry, spec, arguments.points, arguments.seconds)
+        if entry.id not in rows or rows[entry.id]["state"] == "wrong":
+            for last in (False, True):  # what ends this process has left a row
+                rows[entry.id] = _row(entry, spec, arguments) if last else _base(entry) | {"state": "ended"}
+                keep(name, {"device": description, "summary": [_summary(rows)], "rows": list(rows.values())})
             print(entry.id, rows[entry.id], file=sys.stderr, flush=True)
-            keep(name, {"device": description, "summary": [_summary(rows)], "rows": list(rows.values())})
     table = Table(*STATES, title=description)
     table.add_row(*(str(_summary(rows)[state]) for state in STATES))
     Console(width=140).print(table)
@@ -69,15 +71,18 @@ def _spec(which: str) -> tuple[Device, str]:
     return told(runtime, base_of(runtime), "device"), runtime.description
 
 
-def _row(entry: Entry, spec: Device, points: int, seconds: float) -> dict[str, Any]:
-    start = time.perf_counter()
-    row: dict[str, Any] = {"id": entry.id, "kind": entry.kind}
+def _base(entry: Entry) -> dict[str, Any]:
+    return {"id": entry.id, "kind": entry.kind}
+
+
+def _row(entry: Entry, spec: Device, arguments: argparse.Namespace) -> dict[str, Any]:
+    start, row = time.perf_counter(), _base(entry)
     try:
-        fields = cut(entry, points, 16 * points, images=True)
+        fields = cut(entry, arguments.points, 16 * arguments.points, images=True)
     except NeverSmallError:
-        return {**row, "state": "refused", "why": f"never of {points} loop iterations, however it is cut"}
+        return {**row, "state": "refused", "why": f"never of {arguments.points} loop iterations, however it is cut"}
     expression = entry.build(fields)
-    options = rg.BuildOptions(isolate=True, run_limit_s=seconds, compile_limit_s=seconds, time_budget_s=1.0)
+    options = rg.BuildOptions(isolate=arguments.isolate, run_limit_s=60.0, time_budget_s=1.0)
     try:
         kernel = rg.build(expression, spec, top_k=1, profile=True, cache=False, options=options)
     except RollergenError as error:
@@ -91,8 +96,8 @@ def _row(entry: Entry, spec: Device, points: int, seconds: float) -> dict[str, A
 
 
 def _state(why: str) -> str:
-    if any(word in why for word in _LATE):
-        return "late"
+    if any(word in why for word in _ENDED):
+        return "ended"
     return "refused" if any(word in why for word in _REFUSED) else "wrong"
 
 
