@@ -18,7 +18,7 @@ from rollergen.construct.ledger import Ledger, waste_limit
 from rollergen.construct.reductions import sums_stage
 from rollergen.construct.variants import Variant, needs_packing, operands
 from rollergen.dropped import as_far_as_possible, at_once, in_pieces, plan_text, standing
-from rollergen.expr.dots import joined
+from rollergen.expr.joining import joined
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rollergen.construct.roles import contraction_roles
-from rollergen.expr.dots import dot_products, joined
+from rollergen.expr.dots import dot_products
 from rollergen.expr.implicit_gemm import implicit_gemm
+from rollergen.expr.joining import joined
+from rollergen.expr.packing import Prepared, in_single
 from rollergen.expr.padding import pad_view
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
@@ -44,8 +46,9 @@ def variants(op: TensorOp, device: Device, dots: bool = True) -> Iterator[Varian
     """
     if not device.kind.threads:
         yield from _shifted_variants(op, device)
-        if dots:
-            yield from _dot_variants(op, device)
+        if dots and device.kind.dot_products:
+            yield from _prepared_variants("dot products", dot_products(op, contiguous_axis(op.stored())), device)
+        yield from _prepared_variants("in float32", in_single(op), device)
     else:
         gemm = implicit_gemm(op)
         merged = () if gemm is None else tuple(_variant("implicit GEMM", (), gemm))
@@ -53,13 +56,12 @@ def variants(op: TensorOp, device: Device, dots: bool = True) -> Iterator[Varian
         yield from merged or _variant("direct", (), op)
 
 
-def _dot_variants(op: TensorOp, device: Device) -> Iterator[Variant]:
-    """Products of bytes, four at a time by an instruction for dot products, where the device has one."""
-    words = dot_products(op, contiguous_axis(op.stored())) if device.kind.dot_products else None
-    if words is not None:
-        for one in _shifted_variants(words.op, device):
-            copies = joined((*words.copies, *one.copies), one.op)
-            yield replace(one, name=f"dot products, {one.name}", copies=copies)
+def _prepared_variants(name: str, prepared: Prepared | None, device: Device) -> Iterator[Variant]:
+    """The variants of a contraction over operands in another form, made beforehand, if there is such a form."""
+    if prepared is not None:
+        for one in _shifted_variants(prepared.op, device):
+            copies = joined((*prepared.copies, *one.copies), one.op)
+            yield replace(one, name=f"{name}, {one.name}", copies=copies)
 
 
 def _variant(name: str, copies: tuple[TensorOp, ...], op: TensorOp) -> Iterator[Variant]:

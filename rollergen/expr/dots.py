@@ -20,7 +20,7 @@ from math import prod
 from rollergen.expr.dtypes import bounds
 from rollergen.expr.guards import bounds_of, relative_to
 from rollergen.expr.index import Index
-from rollergen.expr.packing import fresh_buffer
+from rollergen.expr.packing import Prepared, fresh_buffer
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import (
     Binary,
@@ -33,7 +33,6 @@ from rollergen.expr.values import (
     Value,
     Within,
     named_combiner,
-    substitute_axes,
     transform,
 )
 
@@ -43,14 +42,6 @@ _SUM = "int32"
 _HOLDING_BYTES = ("int16", "int32")
 _SIGN_BITS = 0x80808080
 _ONES = 0x01010101
-
-
-@dataclass(frozen=True, slots=True)
-class DotProducts:
-    """``op``: the contraction of words; ``copies``: what makes its operands, in order."""
-
-    copies: tuple[TensorOp, ...]
-    op: TensorOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +84,7 @@ def has_dot_products(op: TensorOp) -> bool:
     return any(is_dot_product(body) for reduction in op.reductions for body in reduction.bodies)
 
 
-def dot_products(op: TensorOp, lanes: str | None) -> DotProducts | None:
+def dot_products(op: TensorOp, lanes: str | None) -> Prepared | None:
     """The tensor op as a sum of dot products; None where it is no sum of products of bytes along one reduce axis.
 
     ``lanes``: the axis along which vectors of outputs lie; the factor that varies along it is the one that is shifted.
@@ -119,39 +110,15 @@ def dot_products(op: TensorOp, lanes: str | None) -> DotProducts | None:
     change = lambda value: total if value == Partial(reduction.name, _SUM) else None
     body = _dot(b.value, a.value) if a.signed else _dot(a.value, b.value)
     made = replace(op, axes=axes, reductions=(replace(reduction, bodies=(body,)),))
-    return DotProducts(tuple(copies), replace(made, result=transform(op.result, change)))
+    return Prepared(tuple(copies), replace(made, result=transform(op.result, change)))
 
 
-def joined(copies: tuple[TensorOp, ...], op: TensorOp) -> tuple[TensorOp, ...]:
-    """The copies before `op`, with words that are only copied on computed where they are copied; what nothing reads
-    then is left out."""
-    found = list(copies)
-    for made in copies:
-        if isinstance(made.result, Load) or made.reductions:
-            continue
-        for at, reader in enumerate(found):
-            load = reader.result
-            value = _read_through(load, made) if isinstance(load, Load) and load.buffer == made.output else None
-            found[at] = reader if value is None else replace(reader, result=value)
-    read = {load.buffer.name for one in (*found, op) for load in one.loads()}
-    return tuple(one for one in found if one.output.name in read)
-
-
-def _read_through(load: Load, made: TensorOp) -> Value | None:
-    """What `load` finds in the words that `made` writes; None where its bytes need two fills."""
+def byte_beyond(made: TensorOp, load: Load) -> int:
+    """What bytes are where `load`, of the words that `made` writes, finds its fill."""
     flips = isinstance(made.result, Binary) and made.result.op == "xor"
-    byte = int(load.fill) & 0xFF ^ (0x80 if flips else 0) if load.guard else 0
-    if byte and any(one.guard for one in made.loads()):
-        return None
-    places = {axis.name: index for axis, index in zip(made.axes, load.indices, strict=True)}
-
-    def guarded(value: Value) -> Value | None:
-        if not isinstance(value, Load):
-            return None
-        fill = byte - 256 if value.dtype == "int8" and byte > 127 else byte
-        return replace(value, guard=(*load.guard, *value.guard), fill=fill)
-
-    return transform(substitute_axes(made.result, places), guarded)
+    byte = int(load.fill) & 0xFF ^ (0x80 if flips else 0)
+    signed = any(one.dtype == "int8" for one in made.loads())
+    return byte - 256 if signed and byte > 127 else byte
 
 
 def _factors(op: TensorOp) -> tuple[_Factor, _Factor] | None:

@@ -1,4 +1,4 @@
-"""Packing: an operand copied into panels before it is used.
+"""Packing: an operand copied into panels, or converted, before it is used.
 
 The copy is an ordinary elementwise tensor op into a temporary, so all readers of a program treat it
 like any other stage.
@@ -6,12 +6,20 @@ like any other stage.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from rollergen.expr.dtypes import is_float
+from rollergen.expr.dtypes import ITEMSIZE, is_float
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, TensorOp
-from rollergen.expr.values import Buffer, Load, Value, Within, transform
+from rollergen.expr.values import Binary, Buffer, Cast, Load, Value, Within, transform
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """``op`` over operands that ``copies`` make, in order."""
+
+    copies: tuple[TensorOp, ...]
+    op: TensorOp
 
 
 def replace_load(op: TensorOp, old: Load, new: Load) -> TensorOp:
@@ -87,3 +95,32 @@ def fresh_buffer(op: TensorOp, name: str) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def in_single(op: TensorOp) -> Prepared | None:
+    """A sum of products of narrower floats with these converted to float32 beforehand; None where it is none.
+
+    Arithmetic is in float32 anyway, and each factor of a contraction is read many times."""
+    product = op.reductions[0].bodies[0] if len(op.reductions) == 1 else None
+    if not isinstance(product, Binary) or product.op != "mul" or product.dtype != "float32":
+        return None
+    narrow = dict.fromkeys(part for part in (product.a, product.b) if _is_converted(part))
+    copies, wide = [], {}
+    for part in narrow:
+        load = part.x  # type: ignore[attr-defined]
+        shape = load.buffer.shape
+        output = Buffer(fresh_buffer(op, f"{load.buffer.name}_float32"), shape, "float32", "temporary")
+        axes = tuple(Axis(f"dim{dim}", extent) for dim, extent in enumerate(shape))
+        places = tuple(Index.axis(axis.name) for axis in axes)
+        copies.append(TensorOp(output, axes, places, Cast(Load(load.buffer, places), "float32")))
+        wide[part] = replace(load, buffer=output)
+    (reduction,) = op.reductions
+    body = transform(product, wide.get)
+    made = replace(op, reductions=(replace(reduction, bodies=(body,)),))
+    return Prepared(tuple(dict.fromkeys(copies)), made) if copies else None
+
+
+def _is_converted(value: Value) -> bool:
+    """Whether it is an element of a narrower float as a float32."""
+    load = value.x if isinstance(value, Cast) and value.dtype == "float32" else None
+    return isinstance(load, Load) and is_float(load.dtype) and ITEMSIZE[load.dtype] < ITEMSIZE["float32"]
