@@ -243,7 +243,7 @@ _REFUSALS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("conv_transpose1d conv_transpose2d conv_transpose3d", ("bool",), _REDUCED),
     (f"one_hot {_WHOLE_FORMULAS}", FLOATS, "integer"),
     ("one_hot", ("bool",), "expected integers"),
-    ("bitwise_left_shift bitwise_right_shift remainder fmod", ("bool",), _CONDITION),
+    ("bitwise_left_shift bitwise_right_shift", ("bool",), _CONDITION),
     ("dequantize", tuple(d for d in DTYPES if d not in (*STORED, "int32")), "expected int32 or one of int8"),
     ("dequantize", ("float8_e4m3fn", "float8_e5m2"), "zero_point is 3; expected an integer from 0 to 0"),
     ("dynamic_quantize", _NOT_FLOATS, _FLOATING),

@@ -15,7 +15,6 @@ RULES: tuple[tuple[str, type[RollergenError], str, str], ...] = (
     ("repeat|tile", ShapeError, r"(dims|repeats) is \(.*\b0\b.*\)", "empty"),
     ("nn.functional.pad", ShapeError, r"it leaves \(.*\b0\b.*\)", "empty"),
     (r"nn.functional.(avg_pool\dd|interpolate)", DtypeError, r"expected a floating dtype", "integer means"),
-    ("fmod|remainder", DtypeError, r"expected an integer one", "function"),
     ("cumsum", ExpressionError, r"cumsum\(axis=.*is not offered", "sequential"),
     ("cumprod", ExpressionError, r"cumprod\(axis=.*is not offered", "sequential"),
 )

@@ -13,7 +13,7 @@ from rollergen.expr.show import show
 from rollergen.expr.values import Cast, Select, Unary
 from rollergen.hal.dtypes import DTYPES
 
-_DIVISIONS = {"floor": ("floor_divide", "remainder"), "trunc": ("trunc_divide", "fmod")}
+_DIVISIONS = {"floor": ("floor_divide", "remainder"), "trunc": ("trunc_divide", "trunc_remainder")}
 
 
 def divide(a: Any, b: Any, rounding: str) -> Expr:
@@ -34,12 +34,19 @@ def divide(a: Any, b: Any, rounding: str) -> Expr:
 def remainder(a: Any, b: Any, rounding: str) -> Expr:
     """What `divide` with the same `rounding` leaves: of "floor" it has the sign of b, of "trunc" that of a.
 
+    Of floats too: "trunc" is C's ``fmod``, exactly, "floor" Python's ``%``; of a division by 0 NaN is left.
+
     >>> import rollergen as rg
     >>> A = rg.tensor("A", (2,), "int32")
     >>> rg.compute((2,), lambda i: rg.remainder(A[i], 4, "floor")).evaluate([9, -9])
     array([1, 3])
     """
-    return binary(_division("remainder", rounding)[1], a, b)
+    whole = _division("remainder", rounding)[1]
+    x, y = alike("remainder", a, b)
+    if not is_float(x.dtype):
+        return binary(whole, x, y)
+    rest = binary("fmod", x, y)
+    return rest if rounding == "trunc" else select((rest != 0.0) & ((rest < 0.0) != (y < 0.0)), rest + y, rest)
 
 
 def _division(function: str, rounding: Any) -> tuple[str, str]:

@@ -127,6 +127,8 @@ class _Scope:
                 return _inexact(inner.variance).rounded(value.dtype, units) if units else inner
             case Binary("mul", a, b):
                 return _product(self.of(a), self.of(b), _factor(a), _factor(b), value.dtype)
+            case Binary("fmod", a, b):
+                return _remainder(self.of(a), self.of(b), _factor(b))
             case Binary(op, a, b):
                 found = _binary(op, self.of(a), self.of(b), value.dtype)
                 return _wrapped(found, value.dtype) if op == "sub" else found
@@ -174,6 +176,13 @@ def _product(a: Accuracy, b: Accuracy, a_factor: float, b_factor: float, dtype: 
     largest = 0.0 if 0.0 in (a.magnitude, b.magnitude) else a.magnitude * b.magnitude
     steps = a.steps * b_factor + b.steps * a_factor
     return Accuracy(a.variance + b.variance, largest, steps, a.whole and b.whole).rounded(dtype)
+
+
+def _remainder(a: Accuracy, b: Accuracy, divisor: float) -> Accuracy:
+    """Exact of exact numbers; else it may lie on the other side of a multiple of the divisor (`_factor`)."""
+    if a.variance or b.variance or a.steps or b.steps:
+        return replace(_inexact(a.variance + b.variance), steps=a.steps + b.steps + divisor)
+    return Accuracy(0.0, a.magnitude, whole=a.whole and b.whole)
 
 
 def _binary(op: str, a: Accuracy, b: Accuracy, dtype: str) -> Accuracy:

@@ -206,7 +206,7 @@ def _binary(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     if op in ("shl", "shr"):
         return shifted(out, op, a, b, dtype)
     a, b = widen(a, b)
-    if op in ("pow", "atan2"):
+    if op in ("pow", "atan2", "fmod"):
         return maths.call(out, op, a, b)
     return Operation(op, (a, b), dtype, a.lanes) if is_float(dtype) else wrapping(op, (a, b), dtype)
 

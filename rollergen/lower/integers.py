@@ -7,7 +7,7 @@ from rollergen.lower.expressions import BITS, Convert, Expr, Number, Operation
 from rollergen.lower.masks import compare, select, widen
 from rollergen.lower.writer import Writer
 
-DIVISIONS = ("floor_divide", "remainder", "trunc_divide", "fmod")
+DIVISIONS = ("floor_divide", "remainder", "trunc_divide", "trunc_remainder")
 BITWISE = ("bitand", "bitor", "xor")
 
 
@@ -49,7 +49,7 @@ def divided(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
         rest = out.atom("rest", rest)
         unlike = compare("lt", Operation("xor", (rest, b), dtype, a.lanes), number(0))
         below = both(unlike, compare("ne", rest, number(0)))
-    if op in ("remainder", "fmod"):
+    if op in ("remainder", "trunc_remainder"):
         return rest if below is None else select(below, wrapping("add", (rest, b), dtype), rest)
     whole: Expr = Operation("div", (a, by), dtype, a.lanes)
     if below is not None:

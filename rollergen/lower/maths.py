@@ -5,12 +5,13 @@ vector loop such a call spills every register.  So exp, log, pow, tanh and erf a
 number of lanes: clamp, reduce, polynomial (Horner form, contracted to multiply-adds), scale.  The
 polynomials interpolate at Chebyshev nodes of the interval given.  NaN gives NaN, infinities their
 limits.  sqrt is the language's own (one instruction), and so are most functions of float64, which are not
-expected in hot loops (pow for four lanes at a time: `_double_pow`).
+expected in hot loops (pow and fmod for four lanes at a time: `_of_four_lanes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from rollergen.lower import narrow_floats
 from rollergen.lower.expressions import BITS, Call, Convert, Expr, Number, Operation, Shuffle
@@ -41,7 +42,7 @@ _AREA_TANGENT = tuple(2 / n for n in (1, 3, 5, 7, 9, 11, 13))
 """2 artanh(s) / s over s^2 <= 0.0295: the next term is below 10^-11."""
 _TAYLOR = (1.0, 1.0, 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040, 1 / 40320)
 """exp(r) on |r| <= ln(2) / 2: the next term is below 10^-9."""
-_POW_LANES = 4
+_LANES, _FOUR_LANES = 4, ("pow", "fmod")
 _SIGNS = {32: ("uint32", 0x80000000), 64: ("int64", -(2**63))}
 """By width of a float: the whole numbers of that width, and the one that is its sign's bit."""
 _LARGEST, _SMALLEST_NORMAL = 3.4028234663852886e38, 2.0**-126
@@ -52,8 +53,8 @@ def call(out: Writer, name: str, *operands: Expr) -> Expr:
     x = operands[0]
     if x.dtype == "float32" and name in out.native:
         return Call(out.native[name], operands, x.dtype, x.lanes)
-    if x.dtype == "float64" and name == "pow":
-        return _double_pow(out.functions, *operands)
+    if x.dtype == "float64" and name in _FOUR_LANES:
+        return _of_four_lanes(out.functions, name, *operands)
     make = _OURS.get(name) if x.dtype == "float32" else _WIDE.get(name)
     if make is None:
         return Call(name, operands, x.dtype, x.lanes)
@@ -74,12 +75,13 @@ def exp_below(out: Writer, x: Expr) -> Expr:
     return Call(name, (Operation("mul", (x, Number(_LOG2E, x.dtype, x.lanes)), x.dtype, x.lanes),), x.dtype, x.lanes)
 
 
-def _double_pow(functions: dict[str, Function], x: Expr, y: Expr) -> Expr:
-    """The language's own, of four lanes at most: PoCL's (3.0) for the eight of AVX-512 takes the exponent of denormal
-    numbers wrongly (1e-310 to the power of 1 is infinity); those for fewer lanes are right."""
-    if x.lanes <= _POW_LANES:
-        return Call("pow", (x, y), x.dtype, x.lanes)
-    return use(functions, _pow_in_halves, "pow", x, y)
+def _of_four_lanes(functions: dict[str, Function], name: str, x: Expr, y: Expr) -> Expr:
+    """The language's own, of four lanes at most.  PoCL's pow (3.0) for the eight of AVX-512 takes the exponent of
+    denormal numbers wrongly (1e-310 to the power of 1 is infinity), and its compiler does not end with such an fmod;
+    those for fewer lanes are right."""
+    if x.lanes <= _LANES:
+        return Call(name, (x, y), x.dtype, x.lanes)
+    return use(functions, partial(_in_halves, name), name, x, y)
 
 
 def _exp(b: Body, x: Expr) -> Expr:
@@ -208,13 +210,13 @@ def _pow(b: Body, x: Expr, y: Expr) -> Expr:
     return b.where("eq", y, 0.0, 1.0, signed)
 
 
-def _pow_in_halves(b: Body, x: Expr, y: Expr) -> Expr:
-    """Powers of the first and of the second half of the lanes, put together."""
+def _in_halves(name: str, b: Body, x: Expr, y: Expr) -> Expr:
+    """The function of the first and of the second half of the lanes, put together."""
     half, parts = b.lanes // 2, []
     for first in (0, half):
         lanes = tuple(range(first, first + half))
         of = [b.let(f"{name}{first}", Shuffle(whole, whole, lanes)) for name, whole in (("x", x), ("y", y))]
-        parts.append(b.let(f"z{first}", _double_pow(b.functions, *of)))
+        parts.append(b.let(f"z{first}", _of_four_lanes(b.functions, name, *of)))
     return Shuffle(parts[0], parts[1], tuple(range(b.lanes)))
 
 

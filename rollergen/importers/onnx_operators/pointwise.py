@@ -198,10 +198,7 @@ def dtype_of(operands: list[Any]) -> str:
 @operator("Mod")
 def mod(n: Node) -> Tensor:
     """The sign of the divisor, or with ``fmod`` of the dividend."""
-    operands = n.operands()
-    if is_float(dtype_of(operands)):
-        raise Refused("function", "fmod of floating values")
-    return (ops.fmod if n.get("fmod", 0) else ops.remainder)(*operands)
+    return (ops.fmod if n.get("fmod", 0) else ops.remainder)(*n.operands())
 
 
 @operator("BitShift")
