@@ -64,6 +64,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     *((name, (i8(5), x), {}) for name in ("logical_and", "logical_or", "logical_xor") for x in (i8(5), mask(5), V)),
     *((f"bitwise_{name}", (x, x), {}) for name in ("and", "or", "xor") for x in (i8(5), mask(5))), ("bitwise_not", (i8(5),), {}), ("bitwise_not", (mask(5),), {}),
     *((name, (i8(4, 5), 3), {}) for name in ("fmod", "remainder", "bitwise_left_shift", "bitwise_right_shift")), ("fmod", (i8(4, 5), -2), {}), ("remainder", (i8(4, 5), -2), {}),
+    *((name, x, {}) for name in ("fmod", "remainder") for x in ((M, V), (M, -0.3), (s(4, dtype="float16"), s(4, dtype="float16")), (s(4, dtype="float32"), 0.25))),
     ("bitwise_and", (i8(5, 7), i8(7)), {}), ("bitwise_and", (i8(5, 7), 6), {}),
     ("atan2", (M, V), {}), ("atan2", (i8(5), V), {}), ("softplus", (M, 2.0, 3.0), {}), ("softplus", (M,), {"beta": 0.5}),
     ("elu", (M, 0.5, False), {}), ("celu", (M,), {"alpha": 2.0}), ("hardtanh", (M, -0.5), {"max_val": 2}), ("hardtanh", (i8(9), -0.5, 2.5), {}), ("relu6", (M,), {"inplace": False}),
