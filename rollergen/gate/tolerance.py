@@ -321,7 +321,7 @@ def exact_magnitude(
     for magnitude in choices:
         held = all(magnitude <= largest_exact(b.dtype) or not unit_roundoff(b.dtype) for b in inputs)
         made = accuracies(tensor_ops, inputs, magnitude)
-        if held and all(math.isfinite(accuracy.magnitude) for accuracy in made.values()):
+        if held and all(math.isfinite(accuracy.magnitude) and not accuracy.steps for accuracy in made.values()):
             return magnitude
     return None
 

@@ -112,6 +112,13 @@ def test_functions_and_divisions_are_never_exact():
     assert exact_magnitude((programs.ALL["cpu_softmax"].stages[0].op,), (Buffer("X", (10, 100)),)) is None
 
 
+def test_quantised_results_are_not_exact_where_a_scale_puts_them_next_to_a_tie():
+    factors = rg.tensor("X", (4, 9), "uint8"), rg.tensor("W", (9, 4), "int8")
+    quantised = lambda scale: rg.ops.quantized_matmul(*factors, 1.0, 0.3, scale=scale, dtype="uint8")
+    for scale in (1.0, 0.7):
+        assert exact_magnitude(canonicalize(quantised(scale)).tensor_ops, tuple(f.buffer for f in factors)) is None
+
+
 @pytest.mark.parametrize(
     ("value", "exact"),
     [
