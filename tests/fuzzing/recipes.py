@@ -79,7 +79,9 @@ class Writer:
         """A new input."""
         name = f"x{self._count}"
         constant = ", constant=True" if self.random.random() < 0.1 else ""
-        self._add(name, f'T("{name}", {shape}, "{dtype}"{constant})')
+        packed = dtype in ("int8", "uint8") and self.random.random() < 0.3
+        stored = dtype.replace("8", "4") if packed else dtype
+        self._add(name, f'T("{name}", {shape}, "{stored}"{constant})')
         return name
 
     def value(self, text: str) -> bool:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 FLOATS = ("float32", "float32", "float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
 INTEGERS = ("int32", "int8", "int64", "uint8", "int16", "uint16", "uint32", "uint64")
 
+WHOLE = ("fmod", "remainder", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
+"""Operators of two integers alone."""
+
 Step = Callable[["Writer", "Line"], str]
 
 
@@ -35,7 +38,10 @@ def _binary(w: Writer, x: Line) -> str:
         return w.random.choice([
             f"ops.div({x.target}, ops.add(ops.abs({divided}), 1))", f"ops.div({x.target}, {w.random.choice([3, 7, -2])})",
             f"ops.pow(ops.abs({x.target}), {w.random.choice([2, 0.5, 3])})", f"ops.clip({x.target}, -0.5, 0.25)",
+            f"ops.{w.random.choice(['fmod', 'remainder'])}({divided}, {w.random.choice([3, 0.75, -2])})",
         ])  # fmt: skip
+    if "float" not in x.dtype:
+        name = w.random.choice([name, name, *WHOLE])
     fitting = [y.target for y in w.lines if y.shape == x.shape and y.dtype == x.dtype]
     other = w.random.choice(["scalar", "input", "known", "known"])
     if other == "scalar":

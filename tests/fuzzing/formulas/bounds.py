@@ -41,6 +41,7 @@ RINGED: dict[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "neg": np.negative,
     "abs": np.abs, "floor_divide": np.floor_divide, "remainder": np.remainder, "shl": np.left_shift,
     "shr": np.right_shift, "bitand": np.bitwise_and, "bitor": np.bitwise_or, "xor": np.bitwise_xor,
+    "trunc_remainder": np.fmod, "trunc_divide": lambda a, b: (a - np.fmod(a, b)) // b,
 }  # fmt: skip
 
 
@@ -191,6 +192,22 @@ def _quotient(a: Bounded, b: Bounded) -> Bounded:
     return Bounded(value, unknown_unless((np.abs(b.value) > b.error) & np.isfinite(value), error), a.dtype)
 
 
+def _rest(floor: bool) -> Callable[[Bounded, Bounded], Bounded]:
+    """What a division leaves, rounded towards 0 or down; unknown next to a multiple of the divisor."""
+
+    def made(a: Bounded, b: Bounded) -> Bounded:
+        rest, size = np.fmod(a.value, b.value), np.abs(b.value)
+        error = a.error + np.abs(np.trunc(a.value / b.value)) * b.error
+        near = np.minimum(np.abs(rest), size - np.abs(rest)) <= error + b.error
+        error = np.where((a.error == 0) & (b.error == 0), LONG(0), unknown_unless(~near, error))
+        if floor:
+            below = (rest != 0) & ((rest < 0) != (b.value < 0))
+            rest, error = np.where(below, rest + b.value, rest), error + np.where(below, b.error, LONG(0))
+        return _inexact(rest, unknown_unless(np.isfinite(rest), error), a.dtype)
+
+    return made
+
+
 def _power(a: Bounded, b: Bounded) -> Bounded:
     """Of a base that is positive for certain; monotone in each operand, so that the corners bound it."""
     value = a.value**b.value
@@ -214,7 +231,7 @@ def _extreme(function: Callable[[Array, Array], Array]) -> Callable[[Bounded, Bo
 _FLOATING: dict[str, Callable[..., Bounded]] = {
     "add": _sum(1), "sub": _sum(-1), "mul": _product, "div": _quotient, "pow": _power, "max": _extreme(np.maximum),
     "min": _extreme(np.minimum), "neg": lambda x: Bounded(-x.value, x.error, x.dtype),
-    "abs": lambda x: Bounded(np.abs(x.value), x.error, x.dtype),
+    "abs": lambda x: Bounded(np.abs(x.value), x.error, x.dtype), "fmod": _rest(False), "floored": _rest(True),
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tests.fuzzing.formulas.bounds import DIGITS, NUMPY
@@ -12,7 +13,9 @@ from tests.fuzzing.formulas.programs import Program
 
 def numbers(program: Program) -> dict[str, Any]:
     """Arrays for the inputs, by name."""
-    return {tensor.name: contents(tensor.content, tensor.shape, tensor.dtype) for tensor in program.inputs}
+    drawn = {tensor.name: contents(tensor.content, tensor.shape, tensor.dtype) for tensor in program.inputs}
+    narrow = {one.name: getattr(ml_dtypes, one.stored) for one in program.inputs if one.packed}
+    return drawn | {name: drawn[name].astype(four).astype(drawn[name].dtype) for name, four in narrow.items()}
 
 
 def contents(how: str, shape: tuple[int, ...], dtype: str) -> Any:

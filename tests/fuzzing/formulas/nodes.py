@@ -15,6 +15,9 @@ INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "lt": "<",
 PREFIX = {"neg": "-", "not": "~"}
 CALLS = {"max": "rg.maximum", "min": "rg.minimum"}
 """Other operations are called as they are named: rg.exp, rg.select, ..."""
+ROUNDED = {"trunc_divide": ("divide", "trunc"), "trunc_remainder": ("remainder", "trunc"), "fmod": ("remainder", "trunc"),
+           "floored": ("remainder", "floor")}  # fmt: skip
+"""What is called with a named rounding; the last two are of floats."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +125,9 @@ def _operation(node: Op, operands: tuple[str, ...]) -> str:
         return f'rg.cast({operands[0]}, "{node.dtype}")'
     if node.name in INFIX:
         return f"({operands[0]} {INFIX[node.name]} {operands[1]})"
+    if node.name in ROUNDED:
+        function, rounding = ROUNDED[node.name]
+        return f'rg.{function}({operands[0]}, {operands[1]}, "{rounding}")'
     if node.name in PREFIX:
         return f"({PREFIX[node.name]}{operands[0]})"
     return f"{CALLS.get(node.name, f'rg.{node.name}')}({', '.join(operands)})"

@@ -16,7 +16,8 @@ DEFAULT = {"int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "uint3
 
 @dataclass(frozen=True)
 class Tensor:
-    """``body`` None: an input, whose numbers are drawn as ``content`` says (see `contents`)."""
+    """``body`` None: an input, whose numbers are drawn as ``content`` says (see `contents`); ``packed``: of four bits,
+    two to a byte, while formulas have them in ``dtype``."""
 
     name: str
     shape: tuple[int, ...]
@@ -24,6 +25,12 @@ class Tensor:
     body: Node | None = None
     content: str = ""
     constant: bool = False
+    packed: bool = False
+
+    @property
+    def stored(self) -> str:
+        """The dtype of an input as the language is told it."""
+        return self.dtype.replace("8", "4") if self.packed else self.dtype
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -33,7 +40,7 @@ class Tensor:
     def line(self) -> str:
         if self.body is None:
             constant = ", constant=True" if self.constant else ""
-            return f'{self.name} = rg.tensor("{self.name}", {self.shape}, "{self.dtype}"{constant})'
+            return f'{self.name} = rg.tensor("{self.name}", {self.shape}, "{self.stored}"{constant})'
         body = text(self.body, spelled)
         return f'{self.name} = rg.compute({self.shape}, lambda {", ".join(self.axes)}: {body}, name="{self.name}")'
 

@@ -18,7 +18,7 @@ INTEGERS = ("int32", "int8", "int64", "uint8", "int16", "uint16", "uint32", "uin
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 CONTENTS = ("whole", "eighths", "eighths", "spread", "spread", "spread", "halves", "ties")
 INTEGER_CONTENTS = ("small", "full", "full", "halves", "ends", "ties")
-WHOLE = ("floor_divide", "remainder", "shl", "shr", "bitand", "bitor", "xor")
+WHOLE = ("floor_divide", "remainder", "trunc_divide", "trunc_remainder", "shl", "shr", "bitand", "bitor", "xor")
 MOST_ELEMENTS = 3000
 Scope = Mapping[str, int]
 
@@ -130,7 +130,9 @@ class Scalars:
     def given(self, shape: tuple[int, ...], dtype: str, content: str = "") -> Tensor:
         content = content or self.random.choice(CONTENTS if dtype in DIGITS else INTEGER_CONTENTS)
         content += f":{self.random.randrange(1000)}"
-        tensor = Tensor(f"x{sum(one.body is None for one in self.tensors)}", shape, dtype, None, content, self.random.random() < 0.1)
+        name = f"x{sum(one.body is None for one in self.tensors)}"
+        packed = dtype in ("int8", "uint8") and self.random.random() < 0.2
+        tensor = Tensor(name, shape, dtype, None, content, self.random.random() < 0.1, packed)
         self.tensors.append(tensor)
         return tensor
 
@@ -147,7 +149,7 @@ class Scalars:
     def _inner(self, dtype: str, scope: Scope, depth: int) -> Node:
         if dtype == "bool":
             return self._condition(scope, depth)
-        ways = {"binary": 5, "weak": 2, "select": 3, "cast": 3, "unary": 3, "leaf": 1, "quotient": dtype in DIGITS}
+        ways = {"binary": 5, "weak": 2, "select": 3, "cast": 3, "unary": 3, "leaf": 1, "quotient": 2 * (dtype in DIGITS)}
         match self.random.choices(list(ways), list(ways.values()))[0]:
             case "binary":
                 name = self.random.choice(["add", "sub", "mul", "max", "min", *(WHOLE if dtype in INTEGERS else ())])
@@ -164,7 +166,8 @@ class Scalars:
             case "quotient":
                 divisor = Op(dtype, "abs", (self.value(dtype, scope, depth - 1),))
                 divisor = Op(dtype, "add", (divisor, Const(dtype, self.random.choice([1.0, 0.5, 3.0]), True)))
-                return Op(dtype, "div", (self.value(dtype, scope, depth), divisor))
+                name = self.random.choice(["div", "div", "fmod", "floored"])
+                return Op(dtype, name, (self.value(dtype, scope, depth), divisor))
         return self.leaf(dtype, scope)
 
     def _with_literal(self, dtype: str, x: Node) -> Node:

@@ -48,7 +48,8 @@ def failure(program: Program, arrays: Mapping[str, Any], wanted: Mapping[str, Bo
     """What is wrong on a device, if anything: an error, of a single candidate even, or a wrong element."""
     try:
         with every_drop_raises():
-            got = results(program.built(), arrays, device, seed)
+            stored = {one.name: rg.pack(arrays[one.name]) for one in program.inputs if one.packed}
+            got = results(program.built(), {**arrays, **stored}, device, seed)
     except RollergenError as error:
         return Failure(device, f"refused: {type(error).__name__}", str(error))
     except Exception as error:  # none may be raised: a fault by definition
