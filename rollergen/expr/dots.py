@@ -1,7 +1,8 @@
 """Sums of products of bytes as sums of dot products: four neighbours along a reduce axis make one 32-bit word.
 
 What is left is an ordinary contraction of words, of a quarter of the steps.  A tensor whose rows are whole words along
-the axis is read as it lies; another is copied into words first, by an ordinary elementwise tensor op.
+the axis is read as it lies, else its rows are made so; one in which neighbours along the axis lie apart is copied into
+words first.  Both copies are ordinary elementwise tensor ops.
 
 A dot product takes unsigned bytes and signed ones.  Where both factors are of one kind, one of them is shifted by 128
 (its bytes' sign bits are flipped).  The shift and zero points are put right at the end, ``a`` and ``b`` being bytes as
@@ -58,8 +59,8 @@ class _Factor:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """A factor's words.  ``copy``: what makes them, None where the tensor is read as it lies; ``value``: the word at
-    the factor's place, with the sign bits flipped if ``shift``; ``excess``: what each byte is too large by."""
+    """A factor's words.  ``copy``: what is made before, None where the tensor is read as it lies; ``value``: the word
+    at the factor's place, with the sign bits flipped if ``shift``; ``excess``: what each byte is too large by."""
 
     factor: _Factor
     copy: TensorOp | None
@@ -186,14 +187,26 @@ def _words(op: TensorOp, factor: _Factor, axis: str, flipped: bool) -> _Words:
     dim, extent, shape = _dimension(load, axis), op.axis(axis).extent, load.buffer.shape
     assert dim is not None
     fill = (int(load.fill) & 0xFF) * _ONES
-    whole = dim == len(shape) - 1 and shape[dim] % WORD == 0 and extent % WORD == 0
-    if whole and load.buffer.kind == "input":
-        words = replace(load.buffer, shape=(*shape[:-1], shape[-1] // WORD), dtype=_SUM)
+    if dim == len(shape) - 1:
+        whole = shape[dim] % WORD == 0 and extent % WORD == 0
+        rows = None if whole else _copy_of_rows(op, load, extent)
+        held = load.buffer if rows is None else rows.output
+        words = replace(held, shape=(*shape[:-1], held.shape[-1] // WORD), dtype=_SUM)
         value: Value = replace(load, buffer=words, fill=_wrapped(fill))
-        return _Words(factor, None, _flipped(value) if flipped else value, shift)
+        return _Words(factor, rows, _flipped(value) if flipped else value, shift)
     copy = _copy_of_words(op, load, dim, extent, flipped)
     value = replace(load, buffer=copy.output, fill=_wrapped(fill ^ _SIGN_BITS if flipped else fill))
     return _Words(factor, copy, value, shift)
+
+
+def _copy_of_rows(op: TensorOp, load: Load, extent: int) -> TensorOp:
+    """The tensor with rows of whole words, zeros beyond the axis' extent."""
+    shape = (*load.buffer.shape[:-1], -(-extent // WORD) * WORD)
+    axes = tuple(Axis(f"dim{d}", size) for d, size in enumerate(shape))
+    places = tuple(Index.axis(axis.name) for axis in axes)
+    guard = (Within(places[-1], 0, extent),) if extent % WORD else ()
+    output = Buffer(fresh_buffer(op, f"{load.buffer.name}_rows"), shape, load.dtype, "temporary")
+    return TensorOp(output, axes, places, Load(load.buffer, places, guard))
 
 
 def _copy_of_words(op: TensorOp, load: Load, dim: int, extent: int, flipped: bool) -> TensorOp:

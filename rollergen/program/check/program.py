@@ -111,7 +111,7 @@ def _check_known(stage: Stage, buffer: Buffer, buffers: dict[str, Buffer]) -> No
     if known is None:
         raise refuse(stage, f"uses {buffer.name}; expected one of the program's buffers: {', '.join(buffers)}")
     words = buffer.dtype == "int32" and ITEMSIZE[known.dtype] == 1 and known.elements == WORD * buffer.elements
-    if words and known.kind == "input":
+    if words and buffer is not stage.op.output:
         return
     if known.dtype != buffer.dtype or known.elements != buffer.elements:
         raise refuse(

@@ -43,7 +43,7 @@ class Memory:
         Raises ProgramError for a wanted element that no stage has written.
         """
         safe = offsets if wanted is True else np.where(wanted, offsets, 0)
-        mask = self.written.get(buffer.name)
+        mask = self._as_written(buffer)
         if mask is not None and not everywhere(np.logical_or(mask[safe], np.logical_not(wanted))):
             raise ProgramError(
                 f"{where} reads elements of {buffer.name} that no stage has written; "
@@ -54,6 +54,11 @@ class Memory:
     def _as_read(self, buffer: Buffer) -> Any:
         """The buffer's elements, in the dtype that the reader has it in."""
         return self.data[buffer.name].view(numpy_dtype(buffer.dtype))
+
+    def _as_written(self, buffer: Buffer) -> Any:
+        """The mask of the buffer's elements, in the dtype that the reader has it in; None of an input."""
+        mask = self.written.get(buffer.name)
+        return mask if mask is None or len(mask) == buffer.elements else mask.reshape(buffer.elements, -1).all(axis=1)
 
     def write(self, buffer: Buffer, offsets: Array, values: Array) -> None:
         """Stores `values` at row-major `offsets` (vectors), rounded to the buffer's dtype."""
