@@ -26,9 +26,12 @@ def joined(copies: tuple[TensorOp, ...], op: TensorOp) -> tuple[TensorOp, ...]:
 
 def _read_through(load: Load, made: TensorOp) -> Value | None:
     """What `load` finds in the tensor that `made` writes, converted elements or words of bytes; None where these need
-    two fills."""
-    fill = load.fill if isinstance(made.result, Cast) else byte_beyond(made, load)
+    two fills, and of words around which an image is padded: what guards cut is read one by one, here four times."""
+    converted = isinstance(made.result, Cast)
+    fill = load.fill if converted else byte_beyond(made, load)
     if load.guard and any(one.guard and one.fill != fill for one in made.loads()):
+        return None
+    if not converted and any(bound.index.const < 0 for bound in load.guard):
         return None
     places = {axis.name: index for axis, index in zip(made.axes, load.indices, strict=True)}
 
