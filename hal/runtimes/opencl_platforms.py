@@ -53,7 +53,10 @@ def _devices(opencl: Any) -> tuple[tuple[Present, Any], ...]:
     try:
         platforms = opencl.get_platforms()
     except opencl.LogicError as error:
-        raise RuntimeUnavailableError(f"no OpenCL platform ({error}); {INSTALL}") from None
+        raise RuntimeUnavailableError(
+            f"no OpenCL platform ({error}); a GPU's comes with its driver (AMD's: rocm-opencl-runtime), and "
+            f"clinfo lists it; a CPU's with {INSTALL}"
+        ) from None
     found = []
     for place, platform in enumerate(platforms):
         devices = _devices_of(platform, opencl)

@@ -34,6 +34,10 @@ from rollergen.hal.runtimes.pocl_pool import Pool, pool_of
 from rollergen.hal.runtimes.pocl_work_groups import WorkGroups, callable_alone, object_of, own_names, work_groups
 from rollergen.hal.runtimes.protocol import POCL_PRIVATE_BYTES, LaunchLimits
 
+_IN_PLACE = (POCL, "Intel", "AMD")
+"""How the platforms begin whose CPU devices are used in place.  A simulator calls itself a CPU as well (Oclgrind), and
+for one of Mesa's the text for CPUs is too much (llvmpipe: vectors of 64, prefetches); as ``opencl:P:D`` they run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launched:
@@ -299,8 +303,10 @@ def _single_launch(
 
 
 def cpu_devices(opencl: Any) -> list[Any]:
-    """OpenCL's CPU devices, PoCL's first, of whose drivers the one that works in the calling thread last."""
-    found = [d for p in opencl.get_platforms() for d in p.get_devices() if d.type & opencl.device_type.CPU]
+    """OpenCL's CPU devices that run text for CPUs, PoCL's first, of whose drivers the one that works in the calling
+    thread last."""
+    platforms = [p for p in opencl.get_platforms() if p.name.startswith(_IN_PLACE)]
+    found = [d for p in platforms for d in p.get_devices() if d.type & opencl.device_type.CPU]
     return sorted(found, key=lambda d: (d.platform.name != POCL, in_calling_thread(d)))
 
 
@@ -327,4 +333,7 @@ def _no_device(platforms: list[str]) -> RuntimeUnavailableError:
     hidden = hidden_device()
     if POCL in platforms and hidden:
         return MendableError(hidden)
-    return RuntimeUnavailableError(f"no OpenCL CPU device among the platforms {platforms}; {INSTALL}")
+    others = ", or one of these as device='opencl:PLATFORM:DEVICE'" if platforms else ""
+    return RuntimeUnavailableError(
+        f"no OpenCL platform for this machine's CPU among {platforms}; expected PoCL or Intel's, {INSTALL}{others}"
+    )

@@ -1,6 +1,7 @@
 """Which OpenCL device a name means, and which spec describes one: by properties that drivers of real cards report."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import device_names, load_device
 from rollergen.hal.runtimes.card_names import names_card
 from rollergen.hal.runtimes.opencl_devices import Present, best, chosen, describes, mismatch, placed, runs_on, spec_of
+from rollergen.hal.runtimes.opencl_runtime import cpu_devices
 from rollergen.targets import resolve
 
 AMD = Present(
@@ -125,3 +127,16 @@ def test_a_device_that_no_spec_describes_is_an_error_that_says_what_to_do():
 def test_cuda_has_one_current_gpu_and_no_numbers():
     with pytest.raises(DeviceError, match="cuda:1 is no device; expected 'cuda'"):
         resolve("cuda:1")
+
+
+def test_cpus_used_in_place_are_those_of_makers_whose_text_for_cpus_is_right():
+    kinds = SimpleNamespace(CPU=2)
+
+    def platform(name, *types):
+        made = SimpleNamespace(name=name)
+        made.get_devices = lambda: [SimpleNamespace(type=one, platform=made, name=name) for one in types]
+        return made
+
+    every = [platform("Oclgrind", 14), platform("rusticl", 2), platform("Intel(R) OpenCL", 2), platform(POCL.platform, 2, 4)]
+    opencl = SimpleNamespace(get_platforms=lambda: every, device_type=kinds)
+    assert [one.name for one in cpu_devices(opencl)] == [POCL.platform, "Intel(R) OpenCL"]

@@ -1,4 +1,4 @@
-"""The operators of a suite on one OpenCL implementation: ``python benches/opencl_devices.py PLATFORM:DEVICE``.
+"""The operators of a suite on one OpenCL implementation: ``python benches/bench_opencl_devices.py PLATFORM:DEVICE``.
 
 Each operator of ROLLER's 119 (`--suite` names another) is cut to `--points` loop iterations at most, images too, with
 odd remainders on every axis, constructed for the device as its driver describes it, and built: the gate checks the
@@ -35,6 +35,7 @@ from rollergen.hal.runtimes.opencl_platforms import present_devices
 from rollergen.hal.spec import Device
 from tests.agreement.cutting import NeverSmallError, cut
 
+NAME = "opencl"
 STATES = ("right", "refused", "ended", "wrong")
 _REFUSED = ("BuildError", "not launched", "DoesNotFit", "use of type", "LogicError")
 _ENDED = ("ended after", "ended itself after", "was ended by", "ended with status")
@@ -50,7 +51,7 @@ def main() -> int:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", MeasurementWarning)  # what is asked is whether they are right
     spec, description = _spec(arguments.device)
-    name = f"opencl_{re.sub('[^a-z0-9]+', '-', arguments.device.partition(':')[0].lower())}"
+    name = f"{NAME}_{re.sub('[^a-z0-9]+', '-', arguments.device.partition(':')[0].lower())}"
     rows = {row["id"]: row for row in begun(result_path(name)).get("rows", [])}
     for entry in suite(arguments.suite).chosen(arguments.only):
         if entry.id not in rows or rows[entry.id]["state"] == "wrong":
