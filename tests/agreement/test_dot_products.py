@@ -112,20 +112,49 @@ def any_bytes(program):
     return made
 
 
+def require_agreement(expression, program):
+    arrays = any_bytes(program)
+    want = expression.evaluate(*(arrays[buffer.name] for buffer in program.inputs))
+    result, blocks = interpreted(program, arrays, DOTS, most_blocks=10_000)
+    out = program.outputs[0].name
+    assert result.written[out].all()
+    np.testing.assert_array_equal(result.outputs[out], want)
+    assert_traffic(program, result.traffic, DOTS, blocks)
+    np.testing.assert_array_equal(run_opencl(program, arrays, DOTS)[out], want)
+
+
 @pytest.mark.parametrize(("make", "a", "b"), CASES, ids=lambda part: getattr(part, "__name__", part))
 def test_all_readers_agree_on_dot_products(make, a, b):
     expression = make(a, b)
     found = programs(expression)
     assert found
     for program in found:
-        arrays = any_bytes(program)
-        want = expression.evaluate(*(arrays[buffer.name] for buffer in program.inputs))
-        result, blocks = interpreted(program, arrays, DOTS, most_blocks=10_000)
-        out = program.outputs[0].name
-        assert result.written[out].all()
-        np.testing.assert_array_equal(result.outputs[out], want)
-        assert_traffic(program, result.traffic, DOTS, blocks)
-        np.testing.assert_array_equal(run_opencl(program, arrays, DOTS)[out], want)
+        require_agreement(expression, program)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_readers_agree_on_random_shapes_dtypes_and_zero_points(seed):
+    random = np.random.default_rng(seed)
+    a, b = random.choice(["int8", "uint8"], 2)
+    sizes = random.integers(3, 40, 3)
+    if seed % 3:
+        m, n, k = (int(size) for size in sizes)
+        transposed = bool(random.integers(2))
+        zeros = [int(random.integers(*bounds(dtype))) * int(random.integers(2)) for dtype in (a, b)]
+        expression = rg.ops.quantized_matmul(
+            T("A", (m, k), a), T("B", (n, k) if transposed else (k, n), b, constant=bool(random.integers(2))), 1.0, 1.0,
+            a_zero_point=zeros[0], b_zero_point=zeros[1], transpose_b=transposed, dtype="float64",
+        )  # fmt: skip
+    else:
+        channels, side, filters = (int(size) for size in sizes % 12 + 3)
+        size, stride, padding = int(random.integers(1, 4)), int(random.integers(1, 3)), int(random.integers(2))
+        expression = rg.ops.quantized_conv2d(
+            T("X", (1, channels, side, side + 1), a), T("W", (filters, channels, size, size), b), 1.0, 1.0,
+            stride=stride, padding=padding, x_zero_point=int(random.integers(*bounds(a))), dtype="float64",
+        )  # fmt: skip
+    found = programs(expression)
+    assert found
+    require_agreement(expression, found[int(random.integers(len(found)))])
 
 
 def test_what_is_made_of_constant_weights_is_made_once():
