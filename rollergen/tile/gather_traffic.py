@@ -81,16 +81,17 @@ def _decisive(
     bound: Within, names: set[str], ranges: Mapping[str, tuple[int, int]]
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Replaces the values of one group that decide nothing (always inside, or never, whatever the other groups say)
-    by one value of their kind, so that tiles which differ in nothing else count as one class."""
+    by one value of their kind, so that tiles which differ in nothing else count as one class.  What is always inside
+    becomes a value that the group has: the other groups' kinds follow from what it has."""
     own = _own_terms(bound.index, names)
     rest = Index(tuple(term for term in bound.index.terms if term not in own.terms), bound.index.const)
     least, most = rest.bounds(ranges)
     low, high = bound.low - least, bound.high - most
-    outside = bound.high - least
+    outside, inside = bound.high - least, max(low, own.bounds(ranges)[0])
 
     def simplify(values: np.ndarray) -> np.ndarray:
         values = np.where((values < bound.low - most) | (values >= outside), outside, values)
-        return np.where((values >= low) & (values < high), low, values)
+        return np.where((values >= low) & (values < high), inside, values)
 
     return simplify
 
