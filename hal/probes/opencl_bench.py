@@ -51,7 +51,7 @@ class Sizes:
     l2: int = 1 << 18
     dram: int = 1 << 27
     shared: int = 1 << 13
-    rounds: int = 7
+    rounds: int = 40
 
 
 class OpenCLBench:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,9 @@ from rollergen.emit import Launch
 from rollergen.errors import DeviceError
 from rollergen.gate.arrays import READ_PATTERNS
 from rollergen.runtime.cuda_memory import DeviceArray
+from rollergen.runtime.device_session import DeviceSession
 from rollergen.runtime.session import Reading
 
-IN_A_ROW_S = 1e-3
-"""Of the device, so that what events cost (some microseconds) does not count."""
-MOST_LAUNCHES = 256
-"""Enqueued while the stream is held: CUDA takes about a thousand before a launch waits for the device."""
 HOST_BOUND = "the host launched more slowly than the GPU computed, so that its times are the host's"
 
 ALIGNMENT_BYTES = 256
@@ -50,7 +46,7 @@ class _Copy:
             self.array.reshape(-1).view(np.uint8)[...] = whole[self._lead : end]
 
 
-class CudaSession:
+class CudaSession(DeviceSession):
     """The launches of a program on the stream that is current when they are made.
 
     After `point` alone nothing waits for the device; with arrays that were set `run` does, and after `set` brings the
@@ -61,16 +57,9 @@ class CudaSession:
         self._runtime = runtime
         runtime.bind_thread()
         make = lambda one: module.kernel(one.entry, len(one.arguments), one.dynamic_bytes)
-        kernels = [(launch, make(launch)) for launch in launches]
-        self._once = [pair for pair in kernels if pair[0].once]
-        self._each = [pair for pair in kernels if not pair[0].once]
-        self._slots: dict[str, list[tuple[Any, int]]] = {}
-        for launch, kernel in kernels:
-            for position, name in enumerate(launch.arguments):
-                self._slots.setdefault(name, []).append((kernel, position))
+        super().__init__([(launch, make(launch)) for launch in launches])
         self._set: dict[str, _Copy | DeviceArray] = {}
         self._fresh = False
-        self._in_a_row: int | None = None
 
     def set(self, arrays: Mapping[str, np.ndarray | DeviceArray]) -> None:
         """Host arrays are copied to the device, its own are used in place."""
@@ -105,9 +94,6 @@ class CudaSession:
                 if isinstance(one, _Copy):
                     one.read(name)
 
-    def prepare(self) -> None:
-        """None: host arrays are copied at every call."""
-
     def setters(self) -> dict[str, list[tuple[Callable[[int, int], None], int]]]:
         """For each array (set_address, position) wherever a launch takes it."""
         return {name: [(kernel.set_address, at) for kernel, at in slots] for name, slots in self._slots.items()}
@@ -123,27 +109,6 @@ class CudaSession:
                 launch()
 
         return run
-
-    def event_seconds(self) -> float:
-        return self.reading(None).event_s
-
-    def reading(self, sweep: Callable[[], None] | None) -> Reading:
-        return self._read(1 if sweep is not None else self._calls_in_a_row(), sweep)
-
-    def repeat(self, calls: int, sweep: Callable[[], None] | None) -> float:
-        most = 1 if sweep is not None else min(calls, self._most_calls())
-        readings = [self._read(most, sweep) for _ in range(-(-calls // most))]
-        return sum(one.wall_s for one in readings) / len(readings)
-
-    def _calls_in_a_row(self) -> int:
-        """So many that they take the device `IN_A_ROW_S`, told from one of them."""
-        if self._in_a_row is None:
-            seconds = max(self._read(1, None).event_s, 1e-9)
-            self._in_a_row = max(1, min(self._most_calls(), ceil(IN_A_ROW_S / seconds)))
-        return self._in_a_row
-
-    def _most_calls(self) -> int:
-        return max(1, MOST_LAUNCHES // max(1, len(self._each)))
 
     def _read(self, calls: int, sweep: Callable[[], None] | None) -> Reading:
         """Of calls whose launches follow each other on a stream that is held until all are enqueued."""

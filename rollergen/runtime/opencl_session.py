@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,9 @@ from rollergen.emit import Launch
 from rollergen.errors import DeviceError
 from rollergen.gate.arrays import READ_PATTERNS
 from rollergen.hal.runtimes.opencl_buffers import BufferModule, BufferRuntime
+from rollergen.runtime.device_session import DeviceSession
 from rollergen.runtime.session import Reading
 
-IN_A_ROW_S = 1e-3
-"""Of one reading, so that what a clock's steps are does not count."""
-MOST_LAUNCHES = 256
 _PATTERN = READ_PATTERNS[0]
 
 
@@ -43,7 +40,7 @@ class _Copy:
             self.array.reshape(-1).view(np.uint8)[...] = whole[self._zone : end]
 
 
-class OpenCLSession:
+class OpenCLSession(DeviceSession):
     """The launches of a program on one device.
 
     With arrays that were set, `run` waits, and after `set` brings the copies back once.  With buffers alone (`point`,
@@ -52,16 +49,9 @@ class OpenCLSession:
 
     def __init__(self, runtime: BufferRuntime, module: BufferModule, launches: Sequence[Launch]) -> None:
         self._runtime = runtime
-        kernels = [(launch, module.kernel(launch.entry)) for launch in launches]
-        self._once = [pair for pair in kernels if pair[0].once]
-        self._each = [pair for pair in kernels if not pair[0].once]
-        self._slots: dict[str, list[tuple[Any, int]]] = {}
-        for launch, kernel in kernels:
-            for position, name in enumerate(launch.arguments):
-                self._slots.setdefault(name, []).append((kernel, position))
+        super().__init__([(launch, module.kernel(launch.entry)) for launch in launches])
         self._set: dict[str, _Copy] = {}
         self._fresh = False
-        self._in_a_row: int | None = None
 
     def set(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
@@ -96,30 +86,6 @@ class OpenCLSession:
     def enqueue(self, queue: Any, once: bool = False) -> list[Any]:
         """The launches of a call, or (`once`) of its constants, in a queue of the caller's; nobody waits."""
         return self._launch(self._once if once else self._each, queue)
-
-    def prepare(self) -> None:
-        """None: host arrays are copied at every call."""
-
-    def event_seconds(self) -> float:
-        return self.reading(None).event_s
-
-    def reading(self, sweep: Callable[[], None] | None) -> Reading:
-        return self._read(1 if sweep is not None else self._calls_in_a_row(), sweep)
-
-    def repeat(self, calls: int, sweep: Callable[[], None] | None) -> float:
-        most = 1 if sweep is not None else min(calls, self._most_calls())
-        readings = [self._read(most, sweep) for _ in range(-(-calls // most))]
-        return sum(one.wall_s for one in readings) / len(readings)
-
-    def _calls_in_a_row(self) -> int:
-        """So many that they take the device `IN_A_ROW_S`, told from one of them."""
-        if self._in_a_row is None:
-            seconds = max(self._read(1, None).event_s, 1e-9)
-            self._in_a_row = max(1, min(self._most_calls(), ceil(IN_A_ROW_S / seconds)))
-        return self._in_a_row
-
-    def _most_calls(self) -> int:
-        return max(1, MOST_LAUNCHES // max(1, len(self._each)))
 
     def _read(self, calls: int, sweep: Callable[[], None] | None) -> Reading:
         """The mean of calls in a row: the device's own time of their launches, or the host's where events do not tell

@@ -13,7 +13,8 @@ from rollergen.hal.runtimes.held_stream import LEAST_HOLD_S, MOST_HOLD_S, HeldSt
 from rollergen.measure.noise import PAUSES_S, time_calmly
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.timing import Timed
-from rollergen.runtime.cuda_session import HOST_BOUND, IN_A_ROW_S, MOST_LAUNCHES
+from rollergen.runtime.cuda_session import HOST_BOUND
+from rollergen.runtime.device_session import IN_A_ROW_S, MOST_LAUNCHES
 from rollergen.runtime.executor import executor_for
 from rollergen.runtime.session import Reading
 from tests.cuda.host import compiler
