@@ -8,8 +8,9 @@ KEY = "masked_vectors"
 """What a target's dialect calls the bits of the widest vectors that its kernels mask."""
 MASK_REGISTERS = 7
 """Masks that are kept at once: others have to be made again at each load or store."""
-_STORED: Vectors = frozenset({("float32", 16), ("float16", 16)})
-_LOADED: Vectors = _STORED | {("float32", 8), ("float64", 8), ("float64", 4)}
+_FLOATS: Vectors = frozenset({("float32", 16), ("float16", 16)})
+_STORED: Vectors = _FLOATS | {("int32", 16), ("int8", 16), ("uint8", 16)}
+_LOADED: Vectors = _FLOATS | {("float32", 8), ("float64", 8), ("float64", 4)}
 """Of narrower vectors chosen lanes are loaded, but stored one by one: sums over 400 x 50 x 7 took .9 of the time."""
 BITS: dict[str, tuple[Vectors, Vectors]] = {"": (frozenset(), frozenset()), "512": (_STORED, _LOADED)}
 """What is stored and what is loaded so (what else a loaded vector spans need not exist), by the dialect's text: none,

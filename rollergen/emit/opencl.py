@@ -61,7 +61,7 @@ _ADDED_FLOAT = """PREFIXvoid atomic_add_float(volatile global float *at, float v
 _MASKED_STORE = """PREFIXvoid NAME(global SCALAR *at, VECTOR value, MASK mask)
 {
 #if GUARD
-    __builtin_ia32_storeupKIND_mask((TARGET *)(size_t)at, value, __builtin_ia32_cvtBITS2maskWIDTH(mask));
+    __builtin_ia32_STORE_mask((TARGET *)(size_t)at, GIVEN, __builtin_ia32_cvtBITS2maskWIDTH(mask));
 #else
     SCALAR lanes[LANES] __attribute__((aligned(64)));
     WORD written[LANES] __attribute__((aligned(64)));
@@ -248,6 +248,8 @@ class OpenCL(CFamily):
 
     def _masked(self, how: str, dtype: str, lanes: int) -> str:
         """The name of a function that stores or loads chosen lanes of a vector in memory dtype `dtype`."""
+        if is_integer(dtype):
+            return self._masked_integers(dtype, lanes)
         halves, double = dtype == "float16", dtype == "float64"
         name = f"{how}_{'halves' if halves else 'doubles' if double else 'lanes'}{lanes}" + "_masked" * halves
         width, scalar = lanes * BITS[dtype], "double" if double else "float"
@@ -256,11 +258,30 @@ class OpenCL(CFamily):
         words = {
             "PREFIX": self.function_prefix, "NAME": name, "VECTOR": vector, "SCALAR": scalar, "LANES": str(lanes),
             "MASK": f"{word}{lanes}", "WORD": word, "KIND": f"{'d' if double else 's'}{width}", "WIDTH": str(width),
+            "STORE": f"storeup{'d' if double else 's'}{width}", "GIVEN": "value",
             "BITS": "q" if double else "d", "TARGET": scalar if width == 512 else vector,
             "GUARD": " && ".join(f"defined(__AVX512{feature}__)" for feature in features),
         }  # fmt: skip
         ways = (_MASKED_HALVES_STORED, _MASKED_HALVES_LOADED) if halves else (_MASKED_STORE, _MASKED_LOAD)
         text = ways[how == "load"]
+        for key, meaning in words.items():
+            text = text.replace(key, meaning)
+        self.types[name] = text
+        return name
+
+    def _masked_integers(self, dtype: str, lanes: int) -> str:
+        """The name of a function that stores chosen lanes of a vector of integers, by masks of 32 bits a lane."""
+        scalar, byte = SCALARS[dtype], BITS[dtype] == 8
+        name = f"store_{scalar}s{lanes}_masked"
+        features = ("F", "DQ", "BW", "VL") if byte else ("F", "DQ")
+        words = {
+            "PREFIX": self.function_prefix, "NAME": name, "VECTOR": f"{scalar}{lanes}", "SCALAR": scalar,
+            "LANES": str(lanes), "MASK": f"int{lanes}", "WORD": "int", "WIDTH": str(32 * lanes), "BITS": "d",
+            "STORE": "storedquqi128" if byte else "storedqusi512", "TARGET": "char16" if byte else "int16",
+            "GIVEN": "as_char16(value)" if byte else "value",
+            "GUARD": " && ".join(f"defined(__AVX512{feature}__)" for feature in features),
+        }  # fmt: skip
+        text = _MASKED_STORE
         for key, meaning in words.items():
             text = text.replace(key, meaning)
         self.types[name] = text

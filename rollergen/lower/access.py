@@ -41,6 +41,7 @@ from rollergen.lower.vectors import (
     edges_known,
     lane_mask,
     lane_stride,
+    mask_bits,
     needed,
     piece_mask,
     pieces,
@@ -168,8 +169,7 @@ def _read_broken(
 
 
 def _readable_pieces(out: Writer, access: Access, lane: Lane) -> tuple[Piece, ...] | None:
-    """The straight pieces of a vector that wraps, where each can be read whole and masked: of an array whose size is
-    known, in a dtype that there are masks for."""
+    """The straight pieces of a vector that wraps, if each can be read whole and masked: its array's size is known."""
     if not access.elements or BITS[register_dtype(access.pointer.dtype)] not in MASK_BITS:
         return None
     return straight_pieces(access.offset, access.tests, lane, out.ranges)
@@ -248,7 +248,7 @@ def _write_broken(out: Writer, access: Access, value: Expr, lane: Lane, plan: Ve
         return
     for piece in straight:
         pointer, short = out.place(access.pointer, piece.offset.substitute({lane.variable: Index()}))
-        out.write(Write(pointer, short, value, mask=piece_mask(out.ranges, piece, lane, BITS[pointer.dtype])))
+        out.write(Write(pointer, short, value, mask=piece_mask(out.ranges, piece, lane, mask_bits(pointer.dtype))))
 
 
 def _masks(out: Writer, access: Access, lane: Lane) -> bool:
@@ -267,7 +267,7 @@ def store_mask(out: Writer, access: Access, lane: Lane) -> Expr | None:
     """The mask of the lanes written of a vector that is not whole, where the language can write them at once."""
     if not _masks(out, access, lane):
         return None
-    return lane_mask(out.ranges, access.offset, access.tests, lane, BITS[access.pointer.dtype])
+    return lane_mask(out.ranges, access.offset, access.tests, lane, mask_bits(access.pointer.dtype))
 
 
 def has_edge(out: Writer, access: Access, lane: Lane | None, *, storing: bool = False) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
 from rollergen.lower.expressions import (
+    BITS,
     STORAGE_BYTES,
     Broadcast,
     Build,
@@ -177,6 +178,11 @@ def edges_known(offset: Index, tests: Iterable[Inside], lane: Lane, unrolled: fr
 
 MASK_BITS = (32, 64)
 """Bits of a lane for which there are masks."""
+
+
+def mask_bits(dtype: str) -> int:
+    """Bits of a lane of the masks by which elements of `dtype` are stored: those of bytes are as wide as indices."""
+    return max(BITS[dtype], MASK_BITS[0])
 
 
 def lane_mask(

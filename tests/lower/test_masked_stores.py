@@ -64,3 +64,24 @@ def test_lines_that_end_within_a_vector_are_stored_and_resumed_piece_by_piece(si
     found = execute(source, program, inputs)
     assert all(buffer.zones_intact() for buffer in found.values())
     np.testing.assert_array_equal(found["Y"].array[0], run_program(program, inputs)["Y"])
+
+
+@pytest.mark.parametrize("way", ["at once", "lane by lane"])
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8"])
+def test_chosen_lanes_of_integers_are_stored_too(dtype, way):
+    x, w = rg.tensor("X", (1, 6, 9, 9), "int8"), rg.tensor("W", (7, 6, 3, 3), "int8")
+    if dtype == "int32":
+        expression = rg.ops.conv2d(x, w, padding=1, name="Y")
+    else:
+        expression = rg.ops.quantized_conv2d(x, w, 0.5, 0.25, padding=1, scale=1.0, dtype=dtype, name="Y")
+    (best,) = construct(canonicalize(expression), AVX512, top_k=1)
+    source = emit(best.program, AVX512)
+    name = {"int32": "store_ints16_masked", "int8": "store_chars16_masked", "uint8": "store_uchars16_masked"}[dtype]
+    assert source.text.count(f"{name}(") > 1
+    if way == "lane by lane":
+        text = source.text.replace(f"{GUARD} && defined(__AVX512BW__) && defined(__AVX512VL__)", "#if 0")
+        source = replace(source, text=text.replace(GUARD, "#if 0"))
+    inputs = random_inputs(best.program)
+    found = execute(source, best.program, inputs)
+    assert all(buffer.zones_intact() for buffer in found.values())
+    np.testing.assert_array_equal(found["Y"].array.reshape(1, 7, 9, 9), expression.evaluate(*inputs.values()))
