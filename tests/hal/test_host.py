@@ -74,6 +74,15 @@ def test_completion_takes_lanes_registers_caches_and_dialect_from_the_host():
     assert device.layer("l3").sets == 0 and device.layer("l3").scope == "device"
 
 
+@pytest.mark.parametrize(("measured", "per_clock"), [(1.8, 2), (1.4, 2), (0.9, 1), (0.12, 0), (0.0, 0)])
+def test_dot_products_are_an_instruction_where_they_run_at_an_instructions_rate(measured, per_clock):
+    """Beside multiply-adds that reach 1.82 of 2 a clock; 28 instructions in its place reach 0.07."""
+    device = completed(CPU, CACHES, replace(PROBE, dot_products_per_clock=measured))
+    found = [(one.name, one.lanes, one.k, one.per_clock) for one in device.instructions if one.is_dot_product]
+    assert found == ([("vpdpbusd", 16, 4, per_clock)] if per_clock else [])
+    assert device.kind.dot_products == bool(per_clock)
+
+
 def test_the_measured_peak_is_units_times_rate_times_clock_within_5_percent():
     device = completed(CPU, CACHES, replace(PROBE, peak_gflop_s=2 * 2 * 16 * 3.7 * 0.96))
     wide = device.instruction("vfma")
