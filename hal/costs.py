@@ -27,8 +27,16 @@ def cost(meaning: str, *informational: Reason, neutral: float = 0.0) -> Cost:
 OPERATIONS = ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "pow", "div", "floor", "index")
 """What devices are asked the time of: the ``cost`` of a primitive is one of these."""
 
+_BY_HAND = Reason("windows are constructed in registers: it moves programs that are written by hand (rg.predict)")
+
 COSTS: Mapping[str, Cost] = {
     "norm_exponent": cost("exponent that combines overlapping limiters (2: root of the sum of squares)", neutral=2.0),
+    "matrix_exponent": cost("the same of a unit that computes by matrix instructions (default: norm_exponent)"),
+    "memory_exponent": cost(
+        "exponent that combines what a unit does with the memory beyond it, whose layers lines pass in series: the "
+        "slowest of them counts (default: each layer is one of the overlapping limiters)",
+    ),
+    "ahead_exponent": cost("the same where all tiles are staged ahead of their use (default: memory_exponent)"),
     "issue_per_clock": cost("instructions that one unit issues in one clock (default: one for each scheduler)"),
     "thread_issue_clocks": cost("clocks between two instructions of one thread (of the threads of one lockstep)"),
     "loop_instructions": cost("instructions of one iteration of a rolled loop beside its body"),
@@ -40,8 +48,11 @@ COSTS: Mapping[str, Cost] = {
     "window_step_clocks": cost(
         "latency of one step of a block that stages a window, element by element, that overlaps with what other "
         "blocks do",
+        _BY_HAND,
     ),
-    "unhidden_step_clocks": cost("the same as far as nothing hides it but blocks that stage at the same time"),
+    "unhidden_step_clocks": cost(
+        "the same as far as nothing hides it but blocks that stage at the same time", _BY_HAND
+    ),
     "reuse_registers": cost(
         "1: what a later unrolled step reads again of a block's window waits in registers (0: the compiler puts "
         "such steps together)",

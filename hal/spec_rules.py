@@ -226,9 +226,9 @@ _NORMS = (1, 16)
 
 def limiters_combine_as_a_norm(device: Device) -> Iterator[str]:
     """From their sum to almost their maximum; below 1 it is no norm, and far above powers of clocks overflow."""
-    exponent = dict(device.costs).get("norm_exponent", 2.0)
-    if not _NORMS[0] <= exponent <= _NORMS[1]:
-        yield f"costs.norm_exponent is {exponent:g}; expected a number from {_NORMS[0]} to {_NORMS[1]}"
+    for name, exponent in device.costs:
+        if name.endswith("_exponent") and not _NORMS[0] <= exponent <= _NORMS[1]:
+            yield f"costs.{name} is {exponent:g}; expected a number from {_NORMS[0]} to {_NORMS[1]}"
 
 
 def threads_that_are_woken_run_blocks_alone(device: Device) -> Iterator[str]:

@@ -295,7 +295,7 @@ def test_what_is_copied_ahead_of_many_outputs_finds_no_registers():
     one, other = predict_stage(near, V100), predict_stage(ahead, V100)
     assert one.spilled == 0
     assert other.spilled > 3 * 225 - 255
-    assert other.seconds > 2 * one.seconds
+    assert other.seconds > 1.5 * one.seconds
 
 
 def test_a_batch_is_priced_as_its_programs():
@@ -315,7 +315,7 @@ def test_a_batch_is_priced_as_its_programs():
 @pytest.mark.parametrize(
     "cost, value, slower",
     [
-        ("window_step_clocks", 500, True),
+        ("window_step_clocks", 5000, True),
         ("unhidden_step_clocks", 100, True),
         ("loop_instructions", 50, True),
         ("reuse_registers", 1, True),

@@ -48,10 +48,10 @@ def test_measured_programs_are_ranked(rankings, shape):
 
 def test_a_bar_is_missed_by_any_of_its_three_figures(spaces):
     bar = BARS["titan_rtx", "4096x4096x4096"]
-    good = {"tau": 0.85, "top1": 1.15, "top10": 1.05}
+    good = {"tau": 0.89, "top1": 1.15, "top10": 1.02}
     ranking = lambda **figures: spaces.Ranking(**{"programs": 9, "ordered": 1, "error": 0, "bias": 1, **good, **figures})
-    assert str(bar) == "at least 0.85; at most 1.15, 1.05" and bar.met(ranking())
-    for worse in ({"tau": 0.84}, {"top1": 1.16}, {"top10": 1.06}):
+    assert str(bar) == "at least 0.89; at most 1.15, 1.02" and bar.met(ranking())
+    for worse in ({"tau": 0.88}, {"top1": 1.16}, {"top10": 1.03}):
         assert not bar.met(ranking(**worse))
     titan = load_device(str(BENCHES / "devices" / "titan_rtx.json"))
     missed, held_back = spaces.aims({"4096x4096x4096": ranking(tau=0.5), "8x8x8 heldout": ranking(tau=0.5)}, titan)

@@ -5,8 +5,9 @@ serves all devices: which terms apply follows from what the spec has (banks, set
 translation buffers, ...); every constant is a field of the spec (`hal.costs`).
 
 A limiter is the time that one resource of the busiest unit would need alone.  Limiters of resources that
-work side by side combine as a p-norm (a maximum would leave thousands of ties); what no overlap hides is
-added, and a launch on top.  Sources: ROLLER (OSDI 2022) section 3.4 for the idea; terms and
+work side by side combine as a p-norm (a maximum would leave thousands of ties), the memory beyond a unit as one of
+them: how far it overlaps with what the unit does follows from how tiles are staged (`norms_of`).  What no overlap
+hides is added, and a launch on top.  Sources: ROLLER (OSDI 2022) section 3.4 for the idea; terms and
 constants were chosen on measured programs of GPUs and of a CPU, see `benches/`.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,17 +23,18 @@ import numpy as np
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import facts_of
+from rollergen.program.model.fragments import instruction_of
 from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, launch_us, merged
 from rollergen.program.model.limiters.arithmetic import arithmetic_clocks, issued_multiply_adds
 from rollergen.program.model.limiters.bandwidth import supply
 from rollergen.program.model.limiters.entering import entering
 from rollergen.program.model.limiters.issue import instructions_of, issue_rate
 from rollergen.program.model.limiters.latency import latency_clocks
-from rollergen.program.model.limiters.limit import ADDS, OVERLAPS, TAKES_TURNS, Limit
+from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, TAKES_TURNS, Limit
 from rollergen.program.model.limiters.misses import exposed_misses
 from rollergen.program.model.limiters.paths import path_clocks
 from rollergen.program.model.nest import Nest, Waves, nest_of, waves_of
-from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
+from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most
 from rollergen.program.model.occupancy import resident_blocks
 from rollergen.program.model.reuse import ReuseBySize
 from rollergen.program.model.work import Work, work_of
@@ -83,7 +86,7 @@ class Limiter:
     """The time that one resource needs: ``seconds``, and ``clocks`` of the busiest unit.
 
     ``how``: overlaps with the others (p-norm), takes turns with others that do (their sum is one of the p-norm's
-    terms), or adds to them all.
+    terms), is in series with others (the slowest of which joins the norm of the rest), or adds to them all.
     """
 
     name: str
@@ -229,7 +232,7 @@ def _at_least(inside: _Inside) -> Number:
 
 
 def _seconds(inside: _Inside, limiters: Sequence[Limit]) -> Number:
-    clocks = combine(limiters, inside.costs, inside.twice)
+    clocks = combine(limiters, norms_of(inside.nest, inside.device, inside.costs, inside.work), inside.twice)
     return choose(inside.fits, clocks / (inside.device.clock_mhz * 1e6), np.inf)
 
 
@@ -252,20 +255,48 @@ def worked(stage: Stage, device: Device) -> tuple[Nest, Work]:
     return nest, work_of(nest, device, costs_of(device))
 
 
-def combine(limiters: Sequence[Limit], costs: Costs, twice: Number) -> Number:
+class Norms(NamedTuple):
+    """Exponents: of a unit's own limiters, and of these with the memory beyond it."""
+
+    unit: float
+    memory: Number
+
+
+def norms_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Norms:
+    """How far limiters overlap.
+
+    A matrix instruction keeps its unit busy for many clocks, in which others issue.  Memory works beside the unit where
+    each tile is on its way before the one before is used up, or where all that is read is read once; else the threads
+    that wait for it do little else.  (Constants: two spaces of products in float32, published products in float16.)
+    """
+    unit = (costs.matrix_exponent if instruction_of(nest, device) else 0) or costs.norm_exponent
+    if not costs.ahead_exponent:
+        return Norms(unit, costs.memory_exponent)
+    depths = [copy.depth for copy in nest.stage.copies if copy.to_layer != device.layers[0].name]
+    ahead = reduce(least, depths) > 1 if depths else not any(phase.direct for phase in work.phase_reads)
+    return Norms(unit, choose(ahead, costs.ahead_exponent, costs.memory_exponent))
+
+
+def combine(limiters: Sequence[Limit], norms: Norms, twice: Number) -> Number:
     """Clocks of the whole launch.
 
-    They are the p-norm of what overlaps, less the clocks that two limiters count (``twice``), plus what nothing hides.
+    They are the p-norm of what overlaps, less the clocks that two limiters count (``twice``), joined by the slowest of
+    what is in series, plus what nothing hides.
     """
-    exponent = costs.norm_exponent
+    exponent = norms.unit
     overlapping: Number = -twice * twice if exponent == 2 else -(twice**exponent)
     in_turn: Number = 0
+    slowest: Number = 0
     for _, clocks, how in limiters:
         if how == OVERLAPS:
             overlapping = overlapping + (clocks * clocks if exponent == 2 else clocks**exponent)
         elif how == TAKES_TURNS:
             in_turn = in_turn + clocks
+        elif how == IN_SERIES:
+            slowest = most(slowest, clocks)
     total = (overlapping + in_turn**exponent) ** (1 / exponent)
+    if not is_nothing(slowest):
+        total = (total**norms.memory + slowest**norms.memory) ** (1 / norms.memory)
     for _, clocks, how in limiters:
         if how == ADDS:
             total = total + clocks

@@ -19,7 +19,7 @@ from rollergen.program.model.fragments import (
 from rollergen.program.model.lanes import lanes_apart, masks_loads
 from rollergen.program.model.levels import outer_accesses, outer_registers
 from rollergen.program.model.memory import Stream
-from rollergen.program.model.moved import PhaseReads, moved_of
+from rollergen.program.model.moved import Moved, PhaseReads, moved_of
 from rollergen.program.model.nest import Nest, unbuffered
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import register_cap
@@ -47,7 +47,8 @@ class Work:
     ``combine_clocks``: waited for while threads put their accumulators together.
     ``products``: matrix instructions of an execution width, which ``slots`` leaves out.  ``window_spills``: window
     elements that wait for a later use and have no register; ``window_steps``: elements of windows that a thread
-    stages one after the other.
+    stages one after the other.  ``direct_rounds``: loads of one iteration that nothing stages come in so many rounds,
+    each of as much as finds registers.
     """
 
     slots: Number
@@ -68,6 +69,7 @@ class Work:
     products: Number = 0
     window_spills: WindowSpills = NO_WINDOW_SPILLS
     window_steps: Number = 0
+    direct_rounds: Number = 1
 
 
 def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
@@ -87,7 +89,19 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
         _shared_bytes(nest, device) + moved.together.bytes,
         _stagings(nest, device), moved.together.clocks, reduces,
         0 if matrix is None else products(nest, device), spills, staging_steps(nest),
+        _direct_rounds(nest, device, costs, moved),
     )  # fmt: skip
+
+
+def _direct_rounds(nest: Nest, device: Device, costs: Costs, moved: Moved) -> Number:
+    """Rounds of one iteration's loads that nothing stages: those in flight need registers beside the accumulators."""
+    direct = [phase.iterations for phase in moved.phase_reads if phase.direct]
+    if nest.lockstep == 1 or not direct:
+        return 1
+    read = [a for a in moved.accesses if a.role == "read" and a.layer == device.backing.name and a.load >= 0]
+    words = sum(access.count * access.width_bytes / 4 for access in read if access.reduces)
+    free = register_cap(nest, device) - costs.reserved_registers - _lasting(nest, device)
+    return most(words / most(sum(direct), 1) / most(free, 1), 1)
 
 
 def _chain(nest: Nest, steps: Number) -> Number:

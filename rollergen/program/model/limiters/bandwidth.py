@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.costs import Costs
-from rollergen.program.model.limiters.limit import ADDS, OVERLAPS, TAKES_TURNS, Limit
+from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, TAKES_TURNS, Limit
 from rollergen.program.model.memory import FILL, Stream, cache_of, survival
 from rollergen.program.model.nest import Nest, Waves, results_wait
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most
@@ -81,7 +81,10 @@ def supply(
 
 
 def _joins(layer: MemoryLayer, costs: Costs) -> str:
-    """Lines from beyond a core's own caches pass through its few fill buffers in turn, wherever they lie."""
+    """Lines from beyond a core's own caches pass through its few fill buffers in turn, wherever they lie; where many
+    are on their way, they pass one layer after the other."""
+    if costs.memory_exponent:
+        return IN_SERIES
     return TAKES_TURNS if costs.miss_buffers and layer.scope == "device" else OVERLAPS
 
 

@@ -27,19 +27,19 @@ def latency_clocks(
         staged = staged + trip_count * (exposed + costs.exchange_clocks)
     reads: Number = 0
     for phase in work.phase_reads:
-        reads = reads + most(phase.iterations, 1) * _exposed_clocks(phase, costs)
+        reads = reads + most(phase.iterations, 1) * _exposed_clocks(phase, costs, work.direct_rounds)
     chain = chain_clocks(device, nest, costs, work, instructions)
     staged = staged + work.window_steps * costs.window_step_clocks
     return staged + most(reads, chain) + work.combine_clocks
 
 
-def _exposed_clocks(phase: PhaseReads, costs: Costs) -> float:
+def _exposed_clocks(phase: PhaseReads, costs: Costs, rounds: Number) -> Number:
     """Latency of its reads that one iteration of a phase cannot hide."""
-    exposed = costs.exposed_managed_clocks if phase.managed else 0.0
+    exposed: Number = costs.exposed_managed_clocks if phase.managed else 0.0
     if phase.direct:
-        exposed = costs.exposed_direct_clocks
+        exposed = costs.exposed_direct_clocks * rounds
     if phase.stream:
-        exposed = max(exposed, costs.exposed_stream_clocks)
+        exposed = most(exposed, costs.exposed_stream_clocks)
     return exposed
 
 
