@@ -5,9 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from rollergen.cli.devices import present
 from rollergen.errors import DeviceError
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import device_names, load_device
+from rollergen.hal.runtimes import opencl_platforms
 from rollergen.hal.runtimes.card_names import names_card
 from rollergen.hal.runtimes.opencl_devices import Present, best, chosen, describes, mismatch, placed, runs_on, spec_of
 from rollergen.hal.runtimes.opencl_runtime import cpu_devices
@@ -140,3 +142,21 @@ def test_cpus_used_in_place_are_those_of_makers_whose_text_for_cpus_is_right():
     every = [platform("Oclgrind", 14), platform("rusticl", 2), platform("Intel(R) OpenCL", 2), platform(POCL.platform, 2, 4)]
     opencl = SimpleNamespace(get_platforms=lambda: every, device_type=kinds)
     assert [one.name for one in cpu_devices(opencl)] == [POCL.platform, "Intel(R) OpenCL"]
+
+
+def test_a_gpu_that_is_present_is_preferred_to_the_cpu_and_its_spec_is_placed_there(monkeypatch):
+    monkeypatch.setattr(opencl_platforms, "present_devices", lambda: tuple((one, None) for one in EVERY))
+    monkeypatch.setattr("rollergen.targets._GPUS", (("pyopencl", "opencl"),))  # no CUDA, whatever is installed
+    for asked in (None, "opencl", "opencl:amd:0"):
+        found = resolve(asked)
+        assert found.name == "mi50" and runs_on(found, AMD) and not runs_on(found, replace(AMD, number=1))
+    alone = tuple((one, None) for one in EVERY if one is not AMD)
+    monkeypatch.setattr(opencl_platforms, "present_devices", lambda: alone)
+    assert resolve(None).name == "cpu"
+
+
+def test_devices_lists_a_gpu_with_its_spec(monkeypatch):
+    monkeypatch.setattr(opencl_platforms, "present_devices", lambda: ((AMD, None),))
+    monkeypatch.setattr("rollergen.cli.devices.present_devices", lambda: ((AMD, None),))
+    (line,) = present()
+    assert line.startswith("opencl:0:0: gfx906:sramecc+:xnack-, GPU of AMD") and line.endswith(": mi50")
