@@ -277,7 +277,7 @@ class OpenCL(CFamily):
         words = {
             "PREFIX": self.function_prefix, "NAME": name, "VECTOR": f"{scalar}{lanes}", "SCALAR": scalar,
             "LANES": str(lanes), "MASK": f"int{lanes}", "WORD": "int", "WIDTH": str(32 * lanes), "BITS": "d",
-            "STORE": "storedquqi128" if byte else "storedqusi512", "TARGET": "char16" if byte else "int16",
+            "STORE": "storedquqi128" if byte else "storedqusi512", "TARGET": "char16" if byte else "int",
             "GIVEN": "as_char16(value)" if byte else "value",
             "GUARD": " && ".join(f"defined(__AVX512{feature}__)" for feature in features),
         }  # fmt: skip
