@@ -15,6 +15,7 @@ import rollergen as rg
 from rollergen.dropped import every_drop_raises
 from rollergen.errors import RollergenError
 from rollergen.expr.dtypes import FLOATS, INTEGERS, ITEMSIZE
+from rollergen.expr.operators.distances import LOSSES
 from rollergen.expr.operators.formulas import FORMULAS
 from rollergen.expr.operators.quantised import FACTORS, STORED
 
@@ -74,7 +75,7 @@ def _of_two() -> Iterator[tuple[str, str, Make]]:
 
 
 def _reductions() -> Iterator[tuple[str, str, Make]]:
-    for name in ("sum", "mean", "amax", "amin", "prod", "var", "std", "argmax", "argmin", "logsumexp"):
+    for name in ("sum", "mean", "amax", "amin", "prod", "var", "std", "argmax", "argmin", "logsumexp", "any", "all"):
         function = getattr(rg.ops, name)
         for axis in (None, 0, 1):
             yield name, f"axis {axis}", lambda t, r, c, f=function, a=axis: f(t("x", (r, c)), a)
@@ -198,6 +199,9 @@ def _views() -> Iterator[tuple[str, str, Make]]:
     for name in ("nll_loss", "cross_entropy"):
         function = getattr(rg.ops, name)
         yield name, "", lambda t, r, c, f=function: f(t("x", (r, c)), t("target", (r,), "int64"))
+    for name in LOSSES:
+        function = getattr(rg.ops, name)
+        yield name, "", lambda t, r, c, f=function: f(t("x", (r, c)), t("target", (r, c)))
     yield "einsum", "", lambda t, r, c: rg.ops.einsum("...ij,jk->...k", t("x", (3, r, c)), t("w", (c, 2)))
     yield "unfold_copy", "", lambda t, r, c: rg.ops.unfold_copy(t("x", (r, c)), 1, 1 + c // 8, 2)
     yield "reshape", "", lambda t, r, c: rg.ops.reshape(t("x", (r, c)), (c, r))
@@ -232,7 +236,7 @@ _REFUSALS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("mean var std log_softmax softmax layer_norm rms_norm batch_norm", _NOT_FLOATS, _FLOATING),
     ("scaled_dot_product_attention avg_pool1d avg_pool2d avg_pool3d global_avg_pool quantize", _NOT_FLOATS, _FLOATING),
     ("pow", INTEGERS, _FLOATING),
-    ("interpolate nll_loss cross_entropy", _NOT_FLOATS, _FLOATING),
+    (f"interpolate nll_loss cross_entropy {' '.join(LOSSES)}", _NOT_FLOATS, _FLOATING),
     ("sub neg pow bias_add matmul mm bmm batch_matmul linear depthwise_conv2d conv2d", ("bool",), _CONDITION),
     ("max_pool1d max_pool2d max_pool3d", ("bool",), _TRUTH),
     ("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", ("bool",), _TRUTH),

@@ -13,6 +13,7 @@ from typing import Any
 
 import rollergen as rg
 from rollergen.errors import ArgumentError
+from rollergen.expr.operators.distances import LOSSES
 from rollergen.expr.operators.formulas import FORMULAS
 
 Sizes = Mapping[str, Any]
@@ -136,7 +137,7 @@ def _with_bias(sizes: Sizes, tensor: Make) -> Iterator[Any]:
 
 
 def _reductions() -> Iterator[Operator]:
-    for name in ("sum", "mean", "amax", "amin", "prod", "var", "std", "argmax", "argmin", "logsumexp"):
+    for name in ("sum", "mean", "amax", "amin", "prod", "var", "std", "argmax", "argmin", "logsumexp", "any", "all"):
         yield _entry(name, "shape=4096x1024 dim=-1", _one)
     for name in ("max", "min"):
         yield _entry(name, "shape=4096x1024", _one, fixed=("dim", "keepdim"))
@@ -311,6 +312,8 @@ def _views() -> Iterator[Operator]:
     yield _entry("unfold", "shape=1x64x56x56 kernel_size=3", _one, arguments=("kernel_size",))
     for name in ("nll_loss", "cross_entropy"):
         yield _entry(name, "n=4096 c=1000", _classified)
+    for name in LOSSES:
+        yield _entry(name, "shape=4096x1000", lambda s, t: (t("X", s["shape"]), t("target", s["shape"])))
     yield _entry(
         "unfold_copy", "shape=1024x1024 dimension=1 size=16 step=8", _one, arguments=("dimension", "size", "step")
     )

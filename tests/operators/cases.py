@@ -10,6 +10,7 @@ import numpy as np
 
 import rollergen as rg
 from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.operators.distances import LOSSES
 from rollergen.expr.operators.formulas import FORMULAS
 from rollergen.expr.primitives import FUNCTIONS
 
@@ -290,6 +291,14 @@ CASES |= {
     "interpolate bicubic": Case(lambda: ops.interpolate(T("x", (1, 3, 5, 7)), (9, 4), mode="bicubic"), FUNCTION, "any"),
     "interpolate area": Case(lambda: ops.interpolate(T("x", (1, 3, 5, 7)), (9, 4), mode="area"), FUNCTION),
     "einsum": Case(lambda: ops.einsum("...ik,kj->...", T("a", (3, 5, 7)), T("b", (7, 4)))),
+    **{name: Case(lambda f=name: getattr(ops, f)(T("x", (37, 5)), T("t", (37, 5))), 4 * FUNCTION, "positive")
+       for name in LOSSES if name != "binary_cross_entropy"},
+    "binary_cross_entropy": Case(
+        lambda: ops.binary_cross_entropy(*(ops.sigmoid(T(name, (9, 5))) for name in "xt"), T("w", (5,))), 4 * FUNCTION, "any"
+    ),
+    "mse_loss by weight": Case(lambda: ops.mse_loss(T("x", (9, 5)), T("t", (9, 5)), weight=T("w", (9, 5))), FUNCTION, "positive"),
+    "any": Case(lambda: ops.any(T("x", X3), 1)),
+    "all": Case(lambda: ops.all(T("x", X3, "bool"), (0, 2))),
     "nll_loss": Case(lambda: ops.nll_loss(T("x", (37, 5)), T("t", (37,), "int32"), T("w", (5,))), FUNCTION, "positive"),
     "cross_entropy": Case(lambda: ops.cross_entropy(T("x", (9, 5, 7)), T("t", (9, 7), "int64"), label_smoothing=0.1), 4 * FUNCTION, "any"),
     "cross_entropy of probabilities": Case(lambda: ops.cross_entropy(T("x", (9, 5)), T("t", (9, 5))), 4 * FUNCTION, "positive"),

@@ -21,6 +21,7 @@ from rollergen.construct import construct
 from rollergen.errors import ShapeError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.operators.distances import LOSSES
 from rollergen.expr.operators.formulas import FORMULAS
 from rollergen.program.model import predict_stage
 from rollergen.program.model.roofline import multiply_add_seconds
@@ -87,6 +88,14 @@ def binary(name: str) -> Make:
         shape, dtype = s.shape(), s.dtype(*dtypes_of(name))
         other = s.draw(st.sampled_from((shape, shape[-1:], (*shape[:-1], 1))))
         return getattr(ops, name)(T("x", shape, dtype), T("y", other, dtype))
+
+    return make
+
+
+def compared(name: str) -> Make:
+    def make(s: Sizes) -> Any:
+        shape, dtype = s.shape(), s.dtype("float32", "float16")
+        return getattr(ops, name)(T("x", shape, dtype), T("t", shape, dtype))
 
     return make
 
@@ -275,7 +284,7 @@ MAPS = ("abs", "gelu", "leaky_relu", "neg", "relu", "round", "sigmoid", "silu",
         *(name for name in ops.ELEMENTWISE if name != "threshold" and name not in BINARY_FORMULAS))  # fmt: skip
 PAIRS = (*BINARY_FORMULAS, "add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
          "greater", "greater_equal")  # fmt: skip
-REDUCTIONS = ("sum", "prod", "amax", "amin", "mean", "var", "std", "logsumexp", "argmax", "argmin", "softmax",
+REDUCTIONS = ("any", "all", "sum", "prod", "amax", "amin", "mean", "var", "std", "logsumexp", "argmax", "argmin", "softmax",
               "log_softmax")  # fmt: skip
 
 OPERATORS: dict[str, Make] = {
@@ -306,6 +315,7 @@ OPERATORS: dict[str, Make] = {
     "pixel_shuffle": lambda s: ops.pixel_shuffle(T("x", (s.one(16, 1), 8, s.one(28, 7), s.one(28, 7))), 2),
     "pixel_unshuffle": lambda s: ops.pixel_unshuffle(T("x", (s.one(16, 1), 3, 2 * s.one(28, 7), 2 * s.one(28, 7))), 2),
     "unfold": lambda s: ops.unfold(T("x", (s.one(16, 1), s.one(64, 3), s.one(28, 7), s.one(28, 7))), 3),
+    **{name: compared(name) for name in LOSSES},
     "nll_loss": classified("nll_loss"), "cross_entropy": classified("cross_entropy"),
     "einsum": lambda s: ops.einsum("...ij,j->...i", T("x", (s.one(64, 1), s.one(999, 3), 64)), T("w", (64,))),
     "unfold_copy": lambda s: ops.unfold_copy(T("x", (s.one(4096, 9), s.one(4096, 33))), 1, 8, 4),

@@ -26,6 +26,8 @@ from rollergen.expr.operators.convolutions import (
     conv_transpose3d,
     depthwise_conv2d,
 )
+from rollergen.expr.operators.distances import LOSSES
+from rollergen.expr.operators.distances import operator as loss
 from rollergen.expr.operators.dot_product_attention import scaled_dot_product_attention
 from rollergen.expr.operators.elementwise import (
     abs,
@@ -88,8 +90,10 @@ from rollergen.expr.operators.rearrangements import (
     unfold_copy,
 )
 from rollergen.expr.operators.reductions import (
+    all,
     amax,
     amin,
+    any,
     argmax,
     argmin,
     cumprod,
@@ -124,6 +128,7 @@ ELEMENTWISE = (*(name for name in FUNCTIONS if name != "round"), *FORMULAS)
 
 __all__ = [
     *ELEMENTWISE,
+    *LOSSES,
     "abs",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
@@ -132,8 +137,10 @@ __all__ = [
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
     "add",
+    "all",
     "amax",
     "amin",
+    "any",
     "argmax",
     "argmin",
     "avg_pool1d",
@@ -246,6 +253,7 @@ ALIASES = {
 """Second names of operators, which torch has too."""
 
 globals().update({_name: pointwise(_name) for _name in FUNCTIONS if _name != "round"})
+globals().update({_name: loss(_row) for _name, _row in LOSSES.items()})
 globals().update({_name: formula(_row) for _name, _row in FORMULAS.items()})
 for _name in __all__:
     _operator = torch_spellings(globals()[_name])

@@ -37,11 +37,11 @@ def nll_loss(
 
     Raises ShapeError where the shapes do not match, DtypeError for targets that are no integers.
     """
-    how = _reduction("nll_loss", size_average, reduce, reduction)
+    how = reduction_of("nll_loss", size_average, reduce, reduction)
     _check("nll_loss", input, weight)
     chosen = _Chosen("nll_loss", input, target, weight, ignore_index)
     wide = accumulator_dtype(input.dtype)
-    return _reduced(chosen.total(as_dtype(input, wide)), chosen.weights(wide), how, input.dtype, name)
+    return reduced(chosen.total(as_dtype(input, wide)), chosen.weights(wide), how, input.dtype, name)
 
 
 def cross_entropy(
@@ -60,7 +60,7 @@ def cross_entropy(
 
     Raises ShapeError and DtypeError as `nll_loss`.
     """
-    how = _reduction("cross_entropy", size_average, reduce, reduction)
+    how = reduction_of("cross_entropy", size_average, reduce, reduction)
     _check("cross_entropy", input, weight)
     require_tensor(target, "cross_entropy", "target")
     smoothing = number(label_smoothing, "cross_entropy", "label_smoothing")
@@ -78,7 +78,7 @@ def cross_entropy(
         share = lambda i: rg.cast(target[i], wide) * (1 - smoothing) + spread
         terms = rg.compute(logs.shape, lambda *i: -weighted(i[axis], logs[i] * share(i)))
         losses = reductions.sum(terms, axis)
-        return _reduced(losses, None, how, input.dtype, name)
+        return reduced(losses, None, how, input.dtype, name)
     chosen = _Chosen("cross_entropy", input, target, weight, ignore_index)
     losses = chosen.total(logs)
     if smoothing:
@@ -86,7 +86,7 @@ def cross_entropy(
         everywhere, some = reductions.sum(terms, axis), losses
         smoothed = lambda i: rg.select(chosen.kept(i), everywhere[i] * spread, 0)
         losses = rg.compute(some.shape, lambda *i: some[i] * (1 - smoothing) + smoothed(i))
-    return _reduced(losses, chosen.weights(wide), how, input.dtype, name)
+    return reduced(losses, chosen.weights(wide), how, input.dtype, name)
 
 
 class _Chosen:
@@ -148,7 +148,7 @@ def _check(operation: str, x: Any, weight: Any) -> None:
         require_vector(weight, classes, operation, "weight", f"one for each class of {x.label} {x.shape}")
 
 
-def _reduction(operation: str, size_average: Any, reduce: Any, given: Any) -> str:
+def reduction_of(operation: str, size_average: Any, reduce: Any, given: Any) -> str:
     """The reduction, by torch's older arguments where there are any."""
     if size_average is not None or reduce is not None:
         return "none" if reduce is False else "sum" if size_average is False else "mean"
@@ -157,7 +157,7 @@ def _reduction(operation: str, size_average: Any, reduce: Any, given: Any) -> st
     return str(given)
 
 
-def _reduced(losses: Tensor, weights: Tensor | None, how: str, dtype: str, name: str | None) -> Tensor:
+def reduced(losses: Tensor, weights: Tensor | None, how: str, dtype: str, name: str | None) -> Tensor:
     """`losses` as they are, summed, or their mean by `weights` (None: of the first axis), in `dtype`."""
     if how == "none":
         return rg.compute(losses.shape, lambda *i: rg.cast(losses[i], dtype), name)

@@ -149,6 +149,14 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     *(("cross_entropy", (s(5, 6), s(5, dtype="class"), *more), named) for more in ((), (s(6),)) for named in ({"label_smoothing": 0.1}, {"ignore_index": 2}, {"reduction": "none", "label_smoothing": 0.3, "ignore_index": 4})),
     *(("cross_entropy", (s(4, 5, 3), s(4, 5, 3), s(5)), {"reduction": how, "label_smoothing": 0.2}) for how in ("none", "mean", "sum")),
     ("cross_entropy", (s(5), s(dtype="class")), {}), ("cross_entropy", (s(4, 5, dtype="float16"), s(4, dtype="class")), {"reduction": "none"}),
+    *((name, (M, s(3, 5, dtype=kind), *more), named) for name, kind in (("mse_loss", "float64"), ("l1_loss", "float64"), ("kl_div", "positive"), ("smooth_l1_loss", "float64"), ("soft_margin_loss", "float64"))
+      for more, named in (((), {}), ((None, None, "sum"), {}), ((), {"reduction": "none"}), ((False,), {}))),
+    *((name, (M, M), {"reduction": how, "weight": s(3, 5)}) for name in ("mse_loss", "l1_loss", "huber_loss") for how in ("none", "sum", "mean")), ("mse_loss", (M, V), {}), ("l1_loss", (s(), s()), {}),
+    ("smooth_l1_loss", (M, M), {"beta": 0.3}), ("smooth_l1_loss", (M, M), {"beta": 0}), ("huber_loss", (M, M, "none", 0.4), {}), ("huber_loss", (M, M), {}), ("mse_loss", (s(3, 5, dtype="float16"), s(3, 5, dtype="float16"), None, False), {}),
+    ("kl_div", (M, M), {"log_target": True}), ("kl_div", (M, s(3, 5, dtype="positive")), {"reduction": "batchmean"}),
+    *((name, (s(3, 5, dtype="share"), s(3, 5, dtype="share"), *more), {"reduction": how}) for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits") for more in ((), (s(5),), (s(3, 5),)) for how in ("none", "mean")),
+    ("binary_cross_entropy_with_logits", (M, s(3, 5, dtype="share")), {"pos_weight": s(5, dtype="positive")}),
+    *((name, (x, *more), {}) for name in ("any", "all") for x in (mask(3, 5), M, s(3, 5, dtype="uint8"), i8(3, 5)) for more in ((), (1,), ((0, 1), True), (-1, True))),
     ("einsum", ("...ik,...kj->ij", s(2, 3, 4), s(2, 4, 5)), {}), ("einsum", ("...ij->...", [s(2, 3, 4, 5)]), {}), ("einsum", ("iji->j", i8(3, 4, 3)), {}),
     ("instance_norm", (X4, s(4), s(4, dtype="positive"), s(4)), {"use_input_stats": False}),
     ("group_norm", (X4, 2, s(4), s(4), 0.1), {}), ("group_norm", (s(2, 6, 5), 3), {}), ("group_norm", (s(2, 6, dtype="float16"), 3), {}),
@@ -224,6 +232,8 @@ def arranged(call: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, di
                 return theirs, rg.tensor(name, tuple(value), "int64")
             if value.dtype == "positive":
                 drawn, value = abs(drawn), s(*value)
+            if value.dtype == "share":
+                drawn, value = random.random(value), s(*value)
             theirs = torch.tensor(drawn).to(getattr(torch, value.dtype))
             arrays[name] = theirs.double().numpy() if "float" in value.dtype else theirs.numpy()
             return theirs, rg.tensor(name, tuple(value), value.dtype)
