@@ -105,7 +105,7 @@ def test_a_call_keeps_no_array_alive(matmul):
 
 
 def test_a_stream_is_refused_with_advice(matmul):
-    with pytest.raises(ArgumentError, match="cpu has no streams; a call returns when it is done"):
+    with pytest.raises(ArgumentError, match="cpu has no streams for arrays in host memory; a call returns when it is done"):
         matmul(*reversed(arrays()), stream=1)
 
 

@@ -243,14 +243,29 @@ _INTERPOLATED: dict[str, tuple[tuple[int, Callable[[Any], Any]], ...]] = {
 
 def _interpolated(x: Tensor, axis: int, place: _Place, mode: str, dtype: str, name: str | None) -> Tensor:
     wide = accumulator_dtype(x.dtype)
+    below = lambda o: place.times(o) // place.unit
+    near = below(0) >= -1 and below(place.out - 1) < place.size
 
     def element(*i: Any) -> Any:
         fraction = rg.cast(place.times(i[axis]) % place.unit, wide) * (1 / place.unit)
+        if mode == "linear" and near:
+            return rg.cast(between(below(i[axis]), fraction, i), dtype)
         total: Any = None
         for step, weight in _INTERPOLATED[mode]:
             index = lambda o, step=step: (place.times(o) + place.unit * step) // place.unit
             part = rg.cast(place.read(x, i, axis, index), wide) * weight(fraction)
             total = part if total is None else total + part
         return rg.cast(total, dtype)
+
+    def between(at: Any, fraction: Any, i: Sequence[Any]) -> Any:
+        """Two reads: where a neighbour lies beyond the border, by one at most, the other has the whole weight."""
+        read = lambda place: rg.cast(x[(*i[:axis], place, *i[axis + 1 :])], wide)
+        lower, upper = read(at), read(at + 1)
+        if below(0) < 0:
+            lower, fraction = rg.select(at >= 0, lower, 0.0), rg.select(at >= 0, fraction, 1.0)
+        if below(place.out - 1) + 1 >= place.size:
+            inside = at + 1 < place.size
+            upper, fraction = rg.select(inside, upper, 0.0), rg.select(inside, fraction, 0.0)
+        return lower * (1 - fraction) + upper * fraction
 
     return rg.compute((*x.shape[:axis], place.out, *x.shape[axis + 1 :]), element, name)
