@@ -90,10 +90,8 @@ from rollergen.expr.operators.rearrangements import (
     unfold_copy,
 )
 from rollergen.expr.operators.reductions import (
-    all,
     amax,
     amin,
-    any,
     argmax,
     argmin,
     cumprod,
@@ -108,6 +106,7 @@ from rollergen.expr.operators.reductions import (
     var,
 )
 from rollergen.expr.operators.resizing import interpolate, resize, upsample_nearest
+from rollergen.expr.operators.truths import all, any
 from rollergen.expr.operators.views import (
     concat,
     expand,

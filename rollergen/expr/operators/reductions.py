@@ -112,26 +112,6 @@ def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | 
     return _amongst("amin", rg.min, input, dim, keepdim, name)
 
 
-def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
-    """Whether an element over `dim`, as `sum`, is not 0; bool (of uint8: uint8).
-
-    >>> import rollergen as rg
-    >>> rg.ops.any(rg.tensor("x", (2, 2)), dim=1).evaluate([[0.0, 0.0], [4.0, 0.0]])
-    array([False,  True])
-    """
-    return _truth("any", amax, input, dim, keepdim, name)
-
-
-def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
-    """Whether no element over `dim`, as `sum`, is 0; bool (of uint8: uint8).
-
-    >>> import rollergen as rg
-    >>> rg.ops.all(rg.tensor("x", (2, 2)), dim=1).evaluate([[0.0, 1.0], [4.0, 2.0]])
-    array([False,  True])
-    """
-    return _truth("all", amin, input, dim, keepdim, name)
-
-
 def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None,
          name: str | None = None) -> Tensor:  # fmt: skip
     """Arithmetic mean of floating values over `dim`, as `sum`; divided before rounding to a narrow dtype.
@@ -314,16 +294,6 @@ def _amongst(operation: str, function: Any, x: Tensor, dim: Dims, keepdim: bool,
         function(v if narrow else rg.cast(v, "int32"), axis=r, dtype=x.dtype if narrow else "int32"), x.dtype
     )
     return reduction(operation, element, x, dim, keepdim, name)
-
-
-def _truth(operation: str, extreme: Any, x: Tensor, dim: Dims, keepdim: bool, name: str | None) -> Tensor:
-    require_tensor(x, operation)
-    truth = x if x.dtype == "bool" else rg.compute(x.shape, lambda *i: x[i] != 0)
-    wanted = "uint8" if x.dtype == "uint8" else "bool"
-    if wanted == "bool":
-        return extreme(truth, dim, keepdim, name=name)  # type: ignore[no-any-return]
-    found = extreme(truth, dim, keepdim)
-    return rg.compute(found.shape, lambda *i: rg.cast(found[i], wanted), name)
 
 
 def _extreme(

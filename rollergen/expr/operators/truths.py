@@ -1,0 +1,40 @@
+"""Reductions to whether something holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rollergen.expr.language as rg
+from rollergen.expr.language import Tensor
+from rollergen.expr.operators.arguments import require_tensor
+from rollergen.expr.operators.reductions import Dims, amax, amin
+
+
+def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
+    """Whether an element over `dim`, as `sum`, is not 0; bool (of uint8: uint8).
+
+    >>> import rollergen as rg
+    >>> rg.ops.any(rg.tensor("x", (2, 2)), dim=1).evaluate([[0.0, 0.0], [4.0, 0.0]])
+    array([False,  True])
+    """
+    return _truth("any", amax, input, dim, keepdim, name)
+
+
+def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
+    """Whether no element over `dim`, as `sum`, is 0; bool (of uint8: uint8).
+
+    >>> import rollergen as rg
+    >>> rg.ops.all(rg.tensor("x", (2, 2)), dim=1).evaluate([[0.0, 1.0], [4.0, 2.0]])
+    array([False,  True])
+    """
+    return _truth("all", amin, input, dim, keepdim, name)
+
+
+def _truth(operation: str, extreme: Any, x: Tensor, dim: Dims, keepdim: bool, name: str | None) -> Tensor:
+    require_tensor(x, operation)
+    truth = x if x.dtype == "bool" else rg.compute(x.shape, lambda *i: x[i] != 0)
+    wanted = "uint8" if x.dtype == "uint8" else "bool"
+    if wanted == "bool":
+        return extreme(truth, dim, keepdim, name=name)  # type: ignore[no-any-return]
+    found = extreme(truth, dim, keepdim)
+    return rg.compute(found.shape, lambda *i: rg.cast(found[i], wanted), name)
