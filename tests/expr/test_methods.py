@@ -50,10 +50,15 @@ def test_an_operator_of_tensors_of_integers_is_torchs(name):
     np.testing.assert_array_equal(values, wanted.numpy())
 
 
-@pytest.mark.parametrize(("symbol", "of"), [("&", lambda x: x & 1), ("<<", lambda x: x << 1), ("%", lambda x: 2 % x)])
-def test_bits_and_remainders_of_floats_are_refused(symbol, of):
+@pytest.mark.parametrize(("symbol", "of"), [("&", lambda x: x & 1), ("<<", lambda x: x << 1)])
+def test_bits_of_floats_are_refused(symbol, of):
     with pytest.raises(DtypeError, match="x has dtype float32; expected an integer one"):
         of(rg.tensor("x", (5,)))
+
+
+def test_remainders_of_floats_are_torchs():
+    values = np.array([1.5, -0.75, 4.0])
+    assert np.array_equal((2 % rg.tensor("x", (3,))).evaluate(values), (2 % torch.tensor(values)).numpy())
 
 
 def test_methods_are_operators_and_methods_of_torch_too():
