@@ -16,7 +16,7 @@ METHODS = (
     "abs", "absolute", "acos", "acosh", "add", "all", "amax", "amin", "any", "argmax", "argmin", "asin", "asinh",
     "atan", "atan2", "atanh", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
     "bitwise_xor", "bmm", "ceil", "chunk", "clamp", "clip", "cos", "cosh", "cumprod", "cumsum", "div", "divide", "eq",
-    "erf", "erfc", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "fmod", "ge", "greater",
+    "erf", "erfc", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "fmod", "frac", "ge", "greater",
     "greater_equal", "gt", "hardshrink", "isfinite", "isinf", "isnan", "le", "less", "less_equal", "log", "log10",
     "log1p", "log2", "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lt",
     "matmul", "max", "maximum", "mean", "min", "minimum", "mm", "mul", "multiply", "ne", "neg", "negative", "not_equal",

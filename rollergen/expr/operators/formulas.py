@@ -124,6 +124,8 @@ _ROWS = (
             lambda v: -rg.floor(-v) if is_float(v.dtype) else v, takes="number"),
     Formula("trunc", "Integer next to it on the side of 0", ("[1.5, -1.5]", "array([ 1., -1.])"),
             lambda v: rg.select(v < 0, -rg.floor(-v), rg.floor(v)) if is_float(v.dtype) else v, takes="number"),
+    Formula("frac", "What trunc takes away", ("[1.5, -1.5]", "array([ 0.5, -0.5])"),
+            lambda v: v - rg.select(v < 0, -rg.floor(-v), rg.floor(v)), takes="float"),
     Formula("sign", "-1, 0 or 1 by its sign", ("[2.5, -0.5]", "array([ 1., -1.])"), _sign, takes="any"),
     Formula("isnan", "Whether it is no number", ("[0.0, 1.0]", "array([False, False])"), lambda v: v != v,
             takes="test"),

@@ -51,7 +51,7 @@ V, M, X3, X4 = s(5), s(3, 5), s(2, 3, 5), s(2, 4, 6, 7)
 UNARY = ("acos", "asin", "atan", "cos", "sin", "tan", "erfc", "expm1", "log1p", "exp", "tanh", "erf", "sigmoid", "floor", "abs", "neg", "round")
 
 FLOATING = ("softsign", "logsigmoid", "tanhshrink", "mish", "hardsigmoid", "hardswish", "selu", "elu", "celu", "softplus",
-            "hardtanh", "hardshrink", "softshrink")  # fmt: skip
+            "hardtanh", "hardshrink", "softshrink", "frac")  # fmt: skip
 REAL = ("sinh", "cosh", "asinh", "acosh", "atanh", "exp2", "log2", "log10", "reciprocal")
 KEPT = ("square", "ceil", "trunc", "sign")
 
