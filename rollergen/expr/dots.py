@@ -76,15 +76,6 @@ class _Words:
         return self.factor.zero + self.shift
 
 
-def is_dot_product(value: Value) -> bool:
-    return isinstance(value, Binary) and value.op == "dot"
-
-
-def has_dot_products(op: TensorOp) -> bool:
-    """Whether the tensor op's reductions add up dot products."""
-    return any(is_dot_product(body) for reduction in op.reductions for body in reduction.bodies)
-
-
 def dot_products(op: TensorOp, lanes: str | None) -> Prepared | None:
     """The tensor op as a sum of dot products; None where it is no sum of products of bytes along one reduce axis.
 

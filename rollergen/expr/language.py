@@ -23,14 +23,14 @@ from rollergen.errors import ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import PACKED, dtype_name
 from rollergen.expr.functions import absolute, atan2, cast, divide, function, maximum, minimum, remainder, select
 from rollergen.expr.methods import Methods
-from rollergen.expr.nibbles import described, element, packed_shape
+from rollergen.expr.nibbles import element, packed_shape
 from rollergen.expr.primitives import FUNCTIONS
 from rollergen.expr.reads import check_reads
 from rollergen.expr.reductions import Reduce, free_axes, max, min, prod, reduce, sum
 from rollergen.expr.reference import evaluate
 from rollergen.expr.scalars import Expr, as_expr, merge_axes, power
 from rollergen.expr.slots import IndexExpr, ReduceAxis, axis, index_of
-from rollergen.expr.values import Buffer, Load, Value, walk
+from rollergen.expr.values import Buffer, Load, Value, described, walk
 
 abs = absolute
 pow = power

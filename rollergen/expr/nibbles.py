@@ -14,6 +14,7 @@ import numpy as np
 from rollergen.expr.dtypes import PACKED
 from rollergen.expr.functions import cast
 from rollergen.expr.scalars import Expr
+from rollergen.expr.values import described
 
 
 def packed_shape(shape: Sequence[int]) -> tuple[int, ...]:
@@ -23,15 +24,6 @@ def packed_shape(shape: Sequence[int]) -> tuple[int, ...]:
     ((4, 4), (4, 3), (1,))
     """
     return (*shape[:-1], (shape[-1] + 1) // 2) if shape else (1,)
-
-
-def described(dtype: str, shape: Sequence[int]) -> str:
-    """What stands in `Buffer.packs` of a tensor of that dtype and shape.
-
-    >>> described("int4", (4, 5))
-    'int4[4, 5]'
-    """
-    return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
 def pack(array: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.limits import Among, Count
-from rollergen.expr.values import Buffer, Combiner, Load, Value, Within, loads
+from rollergen.expr.values import Binary, Buffer, Combiner, Load, Value, Within, loads
 
 Role = Annotated[str, Among(("spatial", "reduce", "row"))]
 
@@ -73,6 +73,12 @@ class TensorOp(_Remembered):
     result: Value
     reductions: tuple[Reduction, ...] = ()
     where: tuple[Within, ...] = ()
+
+    @property
+    def has_dot_products(self) -> bool:
+        """Whether its reductions add up dot products of bytes."""
+        bodies = [body for reduction in self.reductions for body in reduction.bodies]
+        return any(isinstance(body, Binary) and body.op == "dot" for body in bodies)
 
     def axis(self, name: str) -> Axis:
         try:

@@ -7,7 +7,7 @@ dtype to an operation live in `dtypes.py`, the public spelling in `language.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_not
 from typing import Annotated, Any
@@ -65,6 +65,15 @@ class Buffer:
         for extent in self.shape:
             count *= extent
         return count
+
+
+def described(dtype: str, shape: Sequence[int]) -> str:
+    """A tensor's dtype and shape in words, as in `Buffer.packs`.
+
+    >>> described("int4", (4, 5))
+    'int4[4, 5]'
+    """
+    return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
 class Value:

@@ -11,8 +11,8 @@ import numpy as np
 
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
 from rollergen.expr.dtypes import numpy_dtype
-from rollergen.expr.nibbles import as_stored, described
-from rollergen.expr.values import Buffer
+from rollergen.expr.nibbles import as_stored
+from rollergen.expr.values import Buffer, described
 from rollergen.runtime.interop import view
 from rollergen.runtime.result_pool import new_result
 

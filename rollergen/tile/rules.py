@@ -12,7 +12,6 @@ from math import lcm
 from typing import Any
 
 from rollergen.errors import check_field_names
-from rollergen.expr.dots import has_dot_products
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
@@ -123,7 +122,7 @@ def main_instruction(device: Device, dtype: str) -> Instruction:
 
 def instruction_for(op: TensorOp, device: Device, dtype: str) -> Instruction:
     """What the tensor op's multiply-adds are written with, for accumulators of `dtype`."""
-    return dot_instruction(device) if has_dot_products(op) else main_instruction(device, dtype)
+    return dot_instruction(device) if op.has_dot_products else main_instruction(device, dtype)
 
 
 @lru_cache(maxsize=64)

@@ -13,7 +13,6 @@ from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.variants import variants
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.dots import has_dot_products
 from rollergen.expr.dtypes import bounds
 from rollergen.hal.dot_products import BYTES, LATENCY_CLOCKS, NAME
 from rollergen.hal.spec import Instruction
@@ -94,7 +93,7 @@ def programs(expression):
     graph, found = canonicalize(expression), {}
     (op,) = graph.tensor_ops
     for variant in variants(op, DOTS):
-        if has_dot_products(variant.op):
+        if variant.op.has_dot_products:
             for one in serial_candidates(variant, DOTS, AlignmentRules(), 1, Ledger()):
                 found.setdefault(one.variant, program_of(graph, DOTS, [one]).program)
     return list(found.values())
@@ -172,12 +171,12 @@ def test_the_model_prefers_dot_products():
     assert best.variants[0].startswith("dot products") and best.program.stages[-1].compute.instruction == NAME
     none = BuildOptions(shapes=CodeShapes(dot_products=False))
     (plain,) = construct(canonicalize(matmul("int8", "int8")), DOTS, none, top_k=1)
-    assert not any(has_dot_products(stage.op) for stage in plain.program.stages)
+    assert not any(stage.op.has_dot_products for stage in plain.program.stages)
 
 
 def test_devices_without_the_instruction_have_no_dot_products():
     (best,) = construct(canonicalize(matmul("int8", "int8")), AVX512, top_k=1)
-    assert not any(has_dot_products(stage.op) for stage in best.program.stages)
+    assert not any(stage.op.has_dot_products for stage in best.program.stages)
 
 
 def test_the_instruction_belongs_to_sums_of_dot_products():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rollergen.expr.dots import has_dot_products
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.splitting import ADDED, is_added
 from rollergen.expr.tensor_op import Axis, summed_axes
@@ -176,7 +175,7 @@ def _check_instruction(stage: Stage, device: Device) -> None:
         raise refuse(
             stage, f"compute.instruction is {stage.compute.instruction!r}; expected one of {device.name}'s: {names}"
         )
-    if device.instruction(stage.compute.instruction).is_dot_product != has_dot_products(stage.op):
+    if device.instruction(stage.compute.instruction).is_dot_product != stage.op.has_dot_products:
         raise refuse(
             stage, f"compute.instruction is {stage.compute.instruction}; expected one for dot products of bytes for a "
             "sum of these, and for nothing else",
