@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rollergen.emit.c_expressions import ATOM, SCALARS
@@ -256,18 +256,13 @@ class OpenCL(CFamily):
         word, vector = "long" if double else "int", f"{scalar}{lanes}"
         features = ["F", "DQ", *(["VL"] if how == "load" or width < 512 or halves else []), *(["BW"] if halves else [])]
         words = {
-            "PREFIX": self.function_prefix, "NAME": name, "VECTOR": vector, "SCALAR": scalar, "LANES": str(lanes),
+            "NAME": name, "VECTOR": vector, "SCALAR": scalar, "LANES": str(lanes),
             "MASK": f"{word}{lanes}", "WORD": word, "KIND": f"{'d' if double else 's'}{width}", "WIDTH": str(width),
             "STORE": f"storeup{'d' if double else 's'}{width}", "GIVEN": "value",
             "BITS": "q" if double else "d", "TARGET": scalar if width == 512 else vector,
-            "GUARD": " && ".join(f"defined(__AVX512{feature}__)" for feature in features),
         }  # fmt: skip
         ways = (_MASKED_HALVES_STORED, _MASKED_HALVES_LOADED) if halves else (_MASKED_STORE, _MASKED_LOAD)
-        text = ways[how == "load"]
-        for key, meaning in words.items():
-            text = text.replace(key, meaning)
-        self.types[name] = text
-        return name
+        return self._masked_function(ways[how == "load"], words, features)
 
     def _masked_integers(self, dtype: str, lanes: int) -> str:
         """The name of a function that stores chosen lanes of a vector of integers, by masks of 32 bits a lane."""
@@ -275,17 +270,20 @@ class OpenCL(CFamily):
         name = f"store_{scalar}s{lanes}_masked"
         features = ("F", "DQ", "BW", "VL") if byte else ("F", "DQ")
         words = {
-            "PREFIX": self.function_prefix, "NAME": name, "VECTOR": f"{scalar}{lanes}", "SCALAR": scalar,
+            "NAME": name, "VECTOR": f"{scalar}{lanes}", "SCALAR": scalar,
             "LANES": str(lanes), "MASK": f"int{lanes}", "WORD": "int", "WIDTH": str(32 * lanes), "BITS": "d",
             "STORE": "storedquqi128" if byte else "storedqusi512", "TARGET": "char16" if byte else "int",
             "GIVEN": "as_char16(value)" if byte else "value",
-            "GUARD": " && ".join(f"defined(__AVX512{feature}__)" for feature in features),
         }  # fmt: skip
-        text = _MASKED_STORE
-        for key, meaning in words.items():
+        return self._masked_function(_MASKED_STORE, words, features)
+
+    def _masked_function(self, text: str, words: Mapping[str, str], features: Sequence[str]) -> str:
+        """The name of the function that the text becomes with these words, by instructions of AVX-512's `features`."""
+        guard = " && ".join(f"defined(__AVX512{feature}__)" for feature in features)
+        for key, meaning in {"PREFIX": self.function_prefix, **words, "GUARD": guard}.items():
             text = text.replace(key, meaning)
-        self.types[name] = text
-        return name
+        self.types[words["NAME"]] = text
+        return words["NAME"]
 
     def operation(self, node: Operation) -> tuple[str, int]:
         if node.op == "dot":

@@ -190,8 +190,8 @@ def of_each(figure: Number, count: int) -> np.ndarray:
 
 
 class _Inside(NamedTuple):
-    """A launch on `device`'s units as far as each of them works by itself: the limiters but for the memory, the
-    instructions of a thread, and the clocks that two limiters count."""
+    """A launch on `device`'s units as far as each of them works by itself: the limiters but for the memory, how far
+    they overlap, the instructions of a thread, and the clocks that two limiters count."""
 
     nest: Nest
     device: Device
@@ -201,6 +201,7 @@ class _Inside(NamedTuple):
     waves: Waves
     limiters: tuple[Limit, ...]
     entering: tuple[Limit, ...]
+    norms: Norms
     instructions: Number
     twice: Number
 
@@ -211,8 +212,9 @@ def _inside(nest: Nest, device: Device, costs: Costs, work: Work, room: tuple[Nu
     waves = waves_of(nest, device, resident)
     limiters, instructions = _within_a_unit(nest, device, costs, work, waves)
     added = entering(nest, device, costs, work, waves)
+    norms = norms_of(nest, device, costs, work)
     twice = waves.per_unit * issued_multiply_adds(nest, device, costs, work)
-    return _Inside(nest, device, costs, work, fits, waves, tuple(limiters), tuple(added), instructions, twice)
+    return _Inside(nest, device, costs, work, fits, waves, tuple(limiters), tuple(added), norms, instructions, twice)
 
 
 def _way(inside: _Inside) -> Way:
@@ -232,7 +234,7 @@ def _at_least(inside: _Inside) -> Number:
 
 
 def _seconds(inside: _Inside, limiters: Sequence[Limit]) -> Number:
-    clocks = combine(limiters, norms_of(inside.nest, inside.device, inside.costs, inside.work), inside.twice)
+    clocks = combine(limiters, inside.norms, inside.twice)
     return choose(inside.fits, clocks / (inside.device.clock_mhz * 1e6), np.inf)
 
 
