@@ -249,10 +249,20 @@ def _widen(value: Value, narrow: str, wide: str) -> Value:
         case Binary():
             return Binary(value.op, _widen(value.a, narrow, wide), _widen(value.b, narrow, wide), wide)
         case Select():
-            return Select(value.cond, _widen(value.a, narrow, wide), _widen(value.b, narrow, wide), wide)
+            cond = _widen_compared(value.cond, narrow, wide)
+            return Select(cond, _widen(value.a, narrow, wide), _widen(value.b, narrow, wide), wide)
         case Load() | Cast() | Reduce() | Var():
             return Cast(value, wide)
     raise DtypeError(f"acc={wide} for a reduction of {show(value)} ({narrow})")
+
+
+def _widen_compared(cond: Value, narrow: str, wide: str) -> Value:
+    """`cond` of the same numbers as the values that it chooses between: the sign that a remainder corrects is its own."""
+    if isinstance(cond, (Reduce, Load)):
+        return cond
+    if cond.dtype == "bool":
+        return cond.with_children(tuple(_widen_compared(child, narrow, wide) for child in cond.children()))
+    return _widen(cond, narrow, wide)
 
 
 def _user_combiner(combine: Any, identities: tuple[Any, ...], dtypes: tuple[str, ...], several: bool) -> Combiner:

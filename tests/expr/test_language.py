@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 import sympy
@@ -154,6 +155,21 @@ def test_reductions_accumulate_and_return_the_normative_dtypes(dtype, accumulato
     assert (reduction.dtype, product.dtype) == (accumulator, result)
     # Operands are widened before they are multiplied.
     assert {n.dtype for n in walk(reduction.bodies[0]) if not isinstance(n, Load)} == {accumulator}
+
+
+@pytest.mark.parametrize(
+    ("values", "one", "expected"),
+    [
+        (np.array([-2, 0.875], ml_dtypes.float8_e5m2), 1.0, 1.75),
+        (np.array([-100, 127], np.int8), 1, 28),
+    ],
+)
+def test_conditions_in_a_reduction_are_of_the_numbers_that_they_choose_between(values, one, expected):
+    """Else a remainder is not corrected where the narrow dtype rounds (1.875 is 2) or wraps its operands."""
+    x, y = (rg.tensor(name, (1,), str(values.dtype)) for name in "xy")
+    k = rg.reduce_axis("k", 1)
+    taken = rg.compute((1,), lambda i: rg.sum(rg.remainder(x[i + k], y[i + k] + one, "floor"), axis=k))
+    assert float(taken.evaluate(values[:1], values[1:])[0]) == expected
 
 
 def test_acc_and_dtype_override_the_rule():

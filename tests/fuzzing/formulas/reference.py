@@ -94,14 +94,13 @@ class _Scope:
         return settled(self.wide(body, body.dtype, wide, axes, rank))
 
     def wide(self, node: Node, narrow: str, wide: str, axes: Axes, rank: int) -> Bounded:
-        """The node computed in `wide` wherever it was computed in `narrow`."""
-        if narrow == wide or node.dtype != narrow or not isinstance(node, Op) or node.name == "cast":
+        """The node computed in `wide` wherever it, or what a condition in it compares, was computed in `narrow`."""
+        inside = isinstance(node, Op) and node.name != "cast" and node.dtype in (narrow, "bool")
+        if narrow == wide or not inside:
             value = self.value(node, axes, rank)
             return applied("cast", wide, (value,)) if node.dtype == narrow != wide else value
-        kept = 1 if node.name == "select" else 0
-        head = tuple(self.value(one, axes, rank) for one in node.operands[:kept])
-        rest = tuple(self.wide(one, narrow, wide, axes, rank) for one in node.operands[kept:])
-        return applied(node.name, wide, head + rest)
+        operands = tuple(self.wide(one, narrow, wide, axes, rank) for one in node.operands)
+        return applied(node.name, wide if node.dtype == narrow else "bool", operands)
 
 
 def index(text: str, axes: Axes) -> Array:
