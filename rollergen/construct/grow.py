@@ -67,7 +67,8 @@ def grow_registers(op: TensorOp, roles: Roles, device: Device) -> list[Tile]:
     registers = device.limits.registers_per_thread
     # Fragments and addresses take the rest: a row of operands, or half of a file of scalars.
     most = registers - 6 if lanes > 1 else min(64, registers // 2)
-    return _grow(op, start, axes, unit, lambda tile: prod(tile[axis] for axis in axes) // lanes <= most)
+    held = lambda tile: prod(tile[axis] for axis in axes) // lanes * op.components
+    return _grow(op, start, axes, unit, lambda tile: held(tile) <= most)
 
 
 def grow_layer(

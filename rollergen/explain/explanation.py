@@ -218,7 +218,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
     said = [_instruction_text(stage, device)]
     accumulator = stage.accumulator
     if stage.op.reductions:
-        said.append(f"accumulates in {accumulator.dtype}")
+        side_by_side = f"{stage.op.components} values side by side " if stage.op.components > 1 else ""
+        said.append(f"accumulates {side_by_side}in {accumulator.dtype}")
     if accumulator.carry:
         said.append("partial sums wait in the output between reduction blocks")
     if accumulator.separate:

@@ -119,7 +119,7 @@ def _factors(op: TensorOp) -> tuple[_Factor, _Factor] | None:
         return None
     (reduction,) = op.reductions
     product = reduction.bodies[0]
-    if reduction.combiner.name != "sum" or product.dtype != _SUM or len(op.body_loads()) != 2:
+    if reduction.combiner != named_combiner("sum", _SUM) or len(op.body_loads()) != 2:
         return None
     if not isinstance(product, Binary) or product.op != "mul":
         return None

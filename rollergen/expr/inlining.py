@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from rollergen.expr.index import Index, linear
+from rollergen.expr.joint_sums import joint_sums
 from rollergen.expr.language import Tensor, computed
 from rollergen.expr.reductions import Reduce, free_axes, without_unit_axes
 from rollergen.expr.values import IndexValue, Load, Value, loads, transform, walk
@@ -276,15 +277,19 @@ def _axes(expansion: Expansion) -> tuple[tuple[str, int], ...]:
 
 
 def _single(expansion: Expansion, nodes: list[Reduce], axes: list[str]) -> OneStage | None:
-    """One stage with one reduction over all points; equal reductions under other names are one."""
+    """One stage with one reduction over all points; equal reductions under other names are one, and sums that share a
+    factor."""
     first = nodes[0]
     if any(len(node.axes) != len(first.axes) for node in nodes) or not set(axes) <= free_axes(first):
         return None
     body = _unified(expansion.body, nodes, first.bound)
     unified = list(reductions_of(body))
     nested = any(any(reductions_of(part)) for node in unified for part in node.bodies)
-    if nested or len({node.key for node in unified}) != 1:
+    if nested:
         return None
+    if len({node.key for node in unified}) > 1:
+        joint = joint_sums(body, unified, axes)
+        return None if joint is None else OneStage(joint, (), first.axes)
     return OneStage(body, (), first.axes)
 
 

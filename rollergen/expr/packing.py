@@ -98,13 +98,14 @@ def fresh_buffer(op: TensorOp, name: str) -> str:
 
 
 def in_single(op: TensorOp) -> Prepared | None:
-    """A sum of products of narrower floats with these converted to float32 beforehand; None where it is none.
+    """Sums of products of narrower floats with these converted to float32 beforehand; None where it is none.
 
     Arithmetic is in float32 anyway, and each factor of a contraction is read many times."""
-    product = op.reductions[0].bodies[0] if len(op.reductions) == 1 else None
-    if not isinstance(product, Binary) or product.op != "mul" or product.dtype != "float32":
+    products = [body for reduction in op.reductions for body in reduction.bodies]
+    factors = [part for one in products if _is_product(one) for part in one.children()]
+    if len(op.reductions) != 1 or len(factors) < 2 * len(products):
         return None
-    narrow = dict.fromkeys(part for part in (product.a, product.b) if _is_converted(part))
+    narrow = dict.fromkeys(part for part in factors if _is_converted(part))
     copies, wide = [], {}
     for part in narrow:
         load = part.x  # type: ignore[attr-defined]
@@ -115,9 +116,13 @@ def in_single(op: TensorOp) -> Prepared | None:
         copies.append(TensorOp(output, axes, places, Cast(Load(load.buffer, places), "float32")))
         wide[part] = replace(load, buffer=output)
     (reduction,) = op.reductions
-    body = transform(product, wide.get)
-    made = replace(op, reductions=(replace(reduction, bodies=(body,)),))
+    bodies = tuple(transform(product, wide.get) for product in products)
+    made = replace(op, reductions=(replace(reduction, bodies=bodies),))
     return Prepared(tuple(dict.fromkeys(copies)), made) if copies else None
+
+
+def _is_product(value: Value) -> bool:
+    return isinstance(value, Binary) and value.op == "mul" and value.dtype == "float32"
 
 
 def _is_converted(value: Value) -> bool:

@@ -23,6 +23,7 @@ from rollergen.expr.inlining import (
     injective,
     reductions_of,
 )
+from rollergen.expr.joint_sums import is_joint
 from rollergen.expr.language import Tensor
 from rollergen.expr.reads import producers_first
 from rollergen.expr.reductions import Reduce
@@ -107,7 +108,7 @@ class Planner:
         if all(injective(_read(load), expansion.extents, (*own, *_long(expansion, node.bound)))
                for node in nodes for body in node.bodies for load in loads(body)):  # fmt: skip
             return None
-        if len(nodes) > 1:
+        if len(nodes) > 1 or any(map(is_joint, nodes)):
             tensor = _to_materialise(expansion, frozenset(), plan.inliner, self._rows)
             return Cut(tensor, expansion.root, "a contraction alone has tiles of its own")
         apart = [read.tensor for read in expansion.reads if self._separator.has_reduction(read.tensor)]

@@ -108,7 +108,7 @@ def _period(op: TensorOp, axis: str) -> int:
 def _partial(op: TensorOp, axis: str, chunk: int, number: int) -> TensorOp:
     """The tensor op that fills the workspace of one component."""
     several = len(op.reductions[0].bodies) > 1
-    reduction, component = _needed(op.reductions[0], number)
+    reduction, component = needed(op.reductions[0], number)
     extent, part = op.axis(axis).extent, axis + "_part"
     parts, position = -(-extent // chunk), Index.axis(part) * chunk + Index.axis(axis)
     spatial = op.of_role("spatial")
@@ -165,7 +165,7 @@ def _by_window(value: Value) -> Value | None:
     return replace(value, guard=tuple(restated(bound) for bound in value.guard))
 
 
-def _needed(reduction: Reduction, component: int) -> tuple[Reduction, int]:
+def needed(reduction: Reduction, component: int) -> tuple[Reduction, int]:
     """The reduction with only the components on which one depends, and that one's number there."""
     combiner, used, waiting = reduction.combiner, {component}, [component]
     while waiting:
@@ -213,7 +213,7 @@ def add_reduction(op: TensorOp, axis: str, parts: int) -> tuple[TensorOp, Tensor
 
 def is_added(op: TensorOp) -> bool:
     """Whether the result is one bare sum, in the dtype of its accumulator, of those that can be added to."""
-    if len(op.reductions) != 1:
+    if len(op.reductions) != 1 or len(op.reductions[0].bodies) > 1:
         return False
     reduction, dtype = op.reductions[0], op.output.dtype
     bare = op.result == Partial(reduction.name, dtype)

@@ -80,6 +80,11 @@ class TensorOp(_Remembered):
         bodies = [body for reduction in self.reductions for body in reduction.bodies]
         return any(isinstance(body, Binary) and body.op == "dot" for body in bodies)
 
+    @property
+    def components(self) -> int:
+        """Accumulators of one point, over all reductions."""
+        return sum(len(reduction.bodies) for reduction in self.reductions)
+
     def axis(self, name: str) -> Axis:
         try:
             return self._by_name[name]

@@ -341,12 +341,18 @@ def substitute_axes(value: Value, mapping: Mapping[str, Index]) -> Value:
 _OPERATION = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
-def named_combiner(name: str, dtype: str) -> Combiner:
-    """Combiner ``sum``, ``prod``, ``max`` or ``min`` on one value of `dtype`.
+def named_combiner(name: str, dtype: str, components: int = 1) -> Combiner:
+    """Combiner ``sum``, ``prod``, ``max`` or ``min`` on so many values of `dtype`, each by itself.
 
     The identity of max and min is the infinity of a floating dtype, the limit of an integer one.
     """
     low, high = bounds(dtype)
     identity = {"sum": 0, "prod": 1, "max": low, "min": high}[name]
-    both = Binary(_OPERATION[name], Var("lhs0", dtype), Var("rhs0", dtype), dtype)
-    return Combiner(name, (Const(identity, dtype),), (both,))
+    both = [Binary(_OPERATION[name], Var(f"lhs{c}", dtype), Var(f"rhs{c}", dtype), dtype) for c in range(components)]
+    return Combiner(name, (Const(identity, dtype),) * components, tuple(both))
+
+
+def is_named(combiner: Combiner) -> bool:
+    """Whether the combiner is one of `named_combiner`: either order of two operands gives the same bits."""
+    name, dtype, components = combiner.name, combiner.identity[0].dtype, len(combiner.identity)
+    return name in _OPERATION and combiner == named_combiner(name, dtype, components)

@@ -14,6 +14,7 @@ from rollergen.expr.language import Producer, Tensor
 from rollergen.expr.reads import given_tensors
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.reference import evaluate_at
+from rollergen.expr.splitting import needed
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import (
     Binary,
@@ -94,12 +95,12 @@ def _without_partials(op: TensorOp, value: Value, serial: Iterator[int]) -> Valu
     def change(node: Value) -> Value | None:
         if not isinstance(node, Partial):
             return None
-        reduction = next(r for r in op.reductions if r.name == node.name)
+        reduction, component = needed(next(r for r in op.reductions if r.name == node.name), node.component)
         own = {name: f"{name}_{next(serial)}" for name in reduction.axes}
         bodies = (_without_partials(op, body, serial) for body in reduction.bodies)
         fresh = {old: Index.axis(new) for old, new in own.items()}
         axes = tuple((new, op.axis(old).extent) for old, new in own.items())
-        return Reduce(reduction.combiner, axes, tuple(substitute_axes(b, fresh) for b in bodies), node.component)
+        return Reduce(reduction.combiner, axes, tuple(substitute_axes(b, fresh) for b in bodies), component)
 
     return transform(value, change)
 

@@ -216,9 +216,11 @@ def _reduce(reduction: Reduction, length: int, scope: _Scope, terms: int) -> tup
     if reduction.combiner.name == "sum":
         dtype = reduction.bodies[0].dtype
         added = _of_sum(length, terms) * unit_roundoff(dtype) ** 2
-        one = bodies[0]
-        steps = math.sqrt(length) * one.steps  # jumps are as independent as roundings
-        return (Accuracy(one.variance + added, length * one.magnitude, steps, one.whole).held_in(dtype),)
+        root = math.sqrt(length)  # jumps are as independent as roundings
+        return tuple(
+            Accuracy(one.variance + added, length * one.magnitude, root * one.steps, one.whole).held_in(dtype)
+            for one in bodies
+        )
     step = tuple(scope.of(value) for value in reduction.combiner.combine)
     if all(part.variance == 0 for part in step):
         return tuple(_widest(bodies) for _ in step)

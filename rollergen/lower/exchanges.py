@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Reduction
-from rollergen.expr.values import named_combiner
+from rollergen.expr.values import is_named
 from rollergen.lower.arithmetic import Scope, combine
 from rollergen.lower.expressions import STORAGE_BYTES, Build, Exchange, Expr, Inside, Pick, Read
 from rollergen.lower.ir import LOCAL, Write
@@ -93,7 +93,7 @@ def _halved(
     Where the combiner is known to commute all threads compute the result, bit for bit the same; else the
     first one does, in rising order, and hands it to the others.
     """
-    commutes = _commutes(reduction)
+    commutes = is_named(reduction.combiner)
     present = min(scope.place.nest.threads, scope.place.nest.device.execution_width)
     for apart, extent in steps:
         reach = extent // 2
@@ -115,12 +115,6 @@ def _by_lanes(out: Writer, value: Expr, how: str, by: Index, present: int) -> Ex
         return Exchange(value, how, by, present)
     whole = out.atom("whole", value)
     return Build(tuple(Exchange(part, how, by, present) for part in _elements(whole, value.lanes)))
-
-
-def _commutes(reduction: Reduction) -> bool:
-    """Whether either order of two operands gives the same bits: sums, products, maxima, minima."""
-    name, dtype = reduction.combiner.name, reduction.bodies[0].dtype
-    return name in ("sum", "prod", "max", "min") and reduction.combiner == named_combiner(name, dtype)
 
 
 def _comes_again(nest: Nest) -> bool:

@@ -239,7 +239,7 @@ def _common(op: TensorOp) -> _Common:
             for axis in op.axes
             for name in [identifier(axis.name)]
         ),
-        sum(len(reduction.bodies) for reduction in op.reductions),
+        op.components,
     )
 
 

@@ -41,7 +41,7 @@ def thread_tiles(
     m, n = roles.m or "", roles.n or ""
     single, most = not device.kind.lockstep, device.limits.threads_per_block
     panels = _PANELS if single else (1,)
-    registers = _most_accumulators(device)
+    registers = max(1, _most_accumulators(device) // op.components)
     digits = (
         Digit("lanes", n, LANE, (lanes,)),
         *joint(("rm", m, UNROLL), ("vm", "", ""), _fragments(op, m, device, rules, registers)),
@@ -144,7 +144,7 @@ def serial_tiles(
     registers, room = device.limits.registers_per_thread, private_limit(device)
     limits = [
         limit(LONGER, "rm", lambda rows: rows <= m_extent),
-        limit(REGISTERS, "rm", lambda rows: (rows * vectors + vectors <= registers) | (rows == 1)),
+        limit(REGISTERS, "rm", lambda rows: ((rows + 1) * op.components * vectors <= registers) | (rows == 1)),
         limit(NARROW_OUTPUT, "kc", lambda step: fits_output(op) | (step == k_extent)),
         limit(BLOCK_MEMORY, "kc pn", lambda step, count: step * count * own_bytes <= room),
     ]

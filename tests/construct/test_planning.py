@@ -87,12 +87,22 @@ def test_products_run_on_the_matrix_units_of_tiles_whatever_is_added_to_them(pro
     assert [variant.split(",")[0] for variant in best.variants] == ["amp_f32"] * products + ["vector"]
 
 
-@pytest.mark.parametrize("rows, stages", [(1, 1), (M, 2)])
-def test_contractions_share_a_stage_where_that_saves_a_launch_and_no_tile_is_missed(rows, stages):
-    x = T("x", rows, 1024)
-    graph = planned(ops.add(linear("g", x, 1024), linear("u", x, 1024)), target("v100"))
+@pytest.mark.parametrize("rows, factors, stages", [(1, "x", 1), (M, "x", 1), (1, "xy", 1), (M, "xy", 2)])
+def test_contractions_share_a_stage_where_they_share_a_factor_or_that_saves_a_launch(rows, factors, stages):
+    x, *y = [T(name, rows, 1024) for name in factors]
+    graph = planned(ops.add(linear("g", x, 1024), linear("u", *y or [x], 1024)), target("v100"))
     assert len(graph.tensor_ops) == stages
     assert ["a contraction alone has tiles of its own" in cut for cut in graph.cuts] == [True] * (stages - 1)
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100", "a100", "h200"])
+def test_gated_products_take_no_longer_than_each_alone_and_read_their_common_factor_once(device):
+    gate, up = linear("g"), linear("u")
+    fused = planned(ops.mul(ops.silu(gate), up), target(device))
+    assert [len(reduction.bodies) for op in fused.tensor_ops for reduction in op.reductions] == [2]
+    stored = T("c", M, N)
+    apart = seconds(up, device) + seconds(ops.mul(ops.silu(gate), stored), device)
+    assert seconds(ops.mul(ops.silu(gate), up), device) < apart
 
 
 @pytest.mark.parametrize("operand, rows, stages", [(ops.gelu, M, 2), (ops.relu, M, 2), (ops.relu, 1, 1)])

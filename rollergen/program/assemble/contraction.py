@@ -55,8 +55,7 @@ def accumulator_dtype(op: TensorOp) -> str:
 
 def fits_output(op: TensorOp) -> bool:
     """Whether partial results may wait in the output between k blocks: one component, as wide as its accumulators."""
-    components = sum(len(reduction.bodies) for reduction in op.reductions)
-    return components == 1 and accumulator_dtype(op) == op.output.dtype
+    return op.components == 1 and accumulator_dtype(op) == op.output.dtype
 
 
 def contraction_stage(

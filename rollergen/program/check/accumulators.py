@@ -118,7 +118,7 @@ def _check_carry(stage: Stage, axes: Mapping[str, Axis], reduced: set[str], firs
             f"accumulator.dtype is {accumulator.dtype} with carry; expected {stage.op.output.dtype}, the "
             f"output's, in which partial results wait",
         )
-    if accumulator.carry and sum(len(r.bodies) for r in stage.op.reductions) != 1:
+    if accumulator.carry and stage.op.components != 1:
         raise refuse(stage, "accumulator.carry with several components; expected one, as one output holds it")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import PART, WHOLE, shrinking
-from rollergen.expr.values import Combiner, named_combiner
+from rollergen.expr.values import Combiner, is_named
 from rollergen.program.interpreter.points import Array, Box, grid_loops
 from rollergen.program.interpreter.values import Scope, evaluate
 from rollergen.program.rprogram import GROUP, LANE, PARALLEL, UNROLL, Stage
@@ -120,14 +120,18 @@ def fold(combiner: Combiner, parts: Parts, dimensions: tuple[int, ...]) -> Parts
     """`parts` combined along `dimensions`, which keep size 1."""
     if not dimensions:
         return parts
-    name = _NAMED.get(combiner.name)
-    if name is not None and combiner == named_combiner(combiner.name, parts[0].dtype.name):
-        if combiner.name == "sum" and parts[0].dtype.kind == "f":
-            return (_added_in_order(parts[0], dimensions),)
-        return (PRIMITIVES[name].on_arrays().reduce(parts[0], axis=dimensions, keepdims=True, dtype=parts[0].dtype),)  # type: ignore[attr-defined]
+    if is_named(combiner):
+        return tuple(_folded(combiner.name, part, dimensions) for part in parts)
     for dimension in dimensions:
         parts = halved(combiner, parts, dimension)
     return parts
+
+
+def _folded(name: str, part: Array, dimensions: tuple[int, ...]) -> Array:
+    """One component of a named combiner."""
+    if name == "sum" and part.dtype.kind == "f":
+        return _added_in_order(part, dimensions)
+    return PRIMITIVES[_NAMED[name]].on_arrays().reduce(part, axis=dimensions, keepdims=True, dtype=part.dtype)  # type: ignore[attr-defined]
 
 
 def _added_in_order(part: Array, dimensions: tuple[int, ...]) -> Array:

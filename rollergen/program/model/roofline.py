@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.values import is_named
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import costs_of
 from rollergen.program.rprogram import UNROLL, Accumulator, BlockOrder, Loop, Stage
@@ -13,7 +14,7 @@ from rollergen.tile.exact_traffic import traffic
 
 
 def roofline_seconds(stage: Stage, device: Device) -> float:
-    """The larger of: one multiply-add for each reduced point at the nominal rate of the stage's instruction;
+    """The larger of: one multiply-add for each reduced point and sum at the nominal rate of the stage's instruction;
     every byte that the tensor op touches, once, at the nominal bandwidth of the backing store.
 
     Data that a cache shared by all units holds when the kernel starts (`warm_cache`) bound nothing.
@@ -23,7 +24,8 @@ def roofline_seconds(stage: Stage, device: Device) -> float:
 
 def multiply_add_seconds(stage: Stage, device: Device) -> float:
     instruction = device.instruction(stage.compute.instruction)
-    points = prod(axis.extent for axis in stage.op.axes) * len(stage.op.reductions)
+    sums = sum(len(one.bodies) if is_named(one.combiner) else 1 for one in stage.op.reductions)
+    points = prod(axis.extent for axis in stage.op.axes) * sums
     return points / (device.units * instruction.at_once * instruction.per_clock * device.clock_mhz * 1e6)
 
 
