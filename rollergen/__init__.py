@@ -15,7 +15,7 @@ _LANGUAGE = "rollergen.expr.language"
 _NAMES = {
     **dict.fromkeys(
         ("tensor", "reduce_axis", "compute", "sum", "max", "min", "prod", "reduce", "maximum", "minimum", "select",
-         "cast", "divide", "remainder", "abs", "pow", "atan2", "Tensor", *FUNCTIONS),
+         "cast", "divide", "remainder", "take", "abs", "pow", "atan2", "Tensor", *FUNCTIONS),
         _LANGUAGE,
     ),
     "einsum": "rollergen.expr.einsum",

@@ -24,6 +24,7 @@ from rollergen.expr.language import (
     remainder,
     select,
     sum,
+    take,
     tensor,
 )
 from rollergen.expr.nibbles import pack
@@ -88,6 +89,7 @@ __all__ = [
     "space",
     "sqrt",
     "sum",
+    "take",
     "tan",
     "tanh",
     "tensor",

@@ -25,6 +25,7 @@ from rollergen.program.rprogram import RProgram
 from rollergen.runtime.device_arrays import on_device
 from rollergen.runtime.executor import Compiled, Executor, executor_for
 from rollergen.runtime.gpu_calls import GpuCalls
+from rollergen.runtime.ids import HostIds
 from rollergen.runtime.interop import alike, view
 from rollergen.runtime.opencl_calls import OpenCLCalls
 from rollergen.runtime.packed import NEVER, Packed
@@ -119,6 +120,7 @@ class Kernel:
         self._gpu: GpuCalls | None = None
         self._cl: OpenCLCalls | None = None
         self._packs = 0
+        self._ids = HostIds(chosen.program)
 
     @property
     def program(self) -> RProgram:
@@ -163,6 +165,8 @@ class Kernel:
         DeviceError where the device is not present in this machine.
         """
         mine = self._local.mine
+        if self._ids:
+            self._ids.check(arrays, named)
         if not named and stream is None:
             result = mine.call(arrays, out, mine.packed, self._packs)
             if result is not None:
@@ -253,6 +257,7 @@ class Kernel:
         """The result computed by the interpreter, in NumPy, on any machine: exact and slow."""
         from rollergen.program.interpreter import interpret
 
+        self._ids.check(arrays, named)
         given = self.signature.arrange(arrays, named)
         inputs = dict(zip((b.name for b in self.program.inputs), given, strict=True))
         machine = machine_of(self.program, self.device)

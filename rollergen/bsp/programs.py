@@ -12,6 +12,7 @@ from rollergen.bsp.model import without_exchange
 from rollergen.construct.candidate import rounded
 from rollergen.construct.rename import rename_buffers
 from rollergen.dropped import standing
+from rollergen.errors import ConstructionError
 from rollergen.expr.splitting import split_reduction
 from rollergen.expr.stages import Graph, size_bytes
 from rollergen.expr.tensor_op import TensorOp
@@ -47,6 +48,12 @@ class _Option:
 
 def tile_programs(graph: Graph, device: Device, count: int) -> tuple[Made, ...]:
     """Up to `count` programs, best first; none where some tensor op fits no grid of the device's tiles."""
+    for op in graph.tensor_ops:
+        for take in op.takes():
+            raise ConstructionError(
+                f"{op.output.name} takes elements of {take.row.buffer.name} at places that are read; {device.name} "
+                "moves data between its tiles in exchanges decided before the call: expected indices of the axes"
+            )
     everything = size_bytes((*graph.inputs, *graph.temporaries, *graph.outputs))
     memory = device.layers[1]
     choices = []

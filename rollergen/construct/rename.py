@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rollergen.expr.tensor_op import TensorOp
-from rollergen.expr.values import Buffer, Load, Value, transform
+from rollergen.expr.values import Buffer, Load, Take, Value, read_of, transform, with_read
 
 
 def rename_buffers(op: TensorOp, names: Mapping[str, str]) -> TensorOp:
@@ -16,7 +16,10 @@ def rename_buffers(op: TensorOp, names: Mapping[str, str]) -> TensorOp:
         return replace(old, name=names.get(old.name, old.name))
 
     def change(value: Value) -> Value | None:
-        return replace(value, buffer=buffer(value.buffer)) if isinstance(value, Load) else None
+        if not isinstance(value, (Load, Take)):
+            return None
+        read = read_of(value)
+        return with_read(value, replace(read, buffer=buffer(read.buffer)))
 
     reductions = tuple(
         replace(r, bodies=tuple(transform(body, change) for body in r.bodies)) for r in op.reductions

@@ -122,7 +122,7 @@ def _stage(stage: Stage, predicted: StagePrediction, program: RProgram, device: 
         "name": stage.name,
         "once": stage.once,
         "axes": {axis.name: {"extent": axis.extent, "role": axis.role} for axis in stage.op.axes},
-        "reads": [_buffer(b) for b in _distinct(load.buffer for load in stage.op.loads())],
+        "reads": [_buffer(b) for b in _distinct(read.buffer for read in stage.op.reads())],
         "writes": _buffer(stage.op.output),
         "tiles": tiles(stage),
         "loops": [f"{loop.kind} {loop.axis} {loop.extent} x {loop.stride}" for loop in stage.loops],
@@ -149,11 +149,16 @@ def _stage(stage: Stage, predicted: StagePrediction, program: RProgram, device: 
     }
 
 
+TAKEN = "as the ids say, which nobody knows before the call; the model has as many rows differ as can"
+
+
 def _accesses(stage: Stage, transaction_bytes: int) -> list[Facts]:
     """What each access moves between the backing store and a block, exactly, every block fetching its own."""
     return [
         {"tensor": x.tensor, "role": x.role, "tiles": x.tiles, "bytes": x.transactions * transaction_bytes}
         for x in traffic(stage, transaction_bytes)
+    ] + [
+        {"tensor": take.row.buffer.name, "role": "take", "tiles": 0, "bytes": 0} for take in stage.op.takes()
     ]
 
 
@@ -368,7 +373,8 @@ def _stage_lines(stage: Facts) -> list[str]:
         lines += [f"    {name}: {bytes_text(count)}" for name, count in stage["traffic_bytes"].items()]
     lines.append("  bytes of each access, every block fetching its own")
     lines += [
-        f"    {one['role']} {one['tensor']}: {bytes_text(one['bytes'])} in {one['tiles']} tiles"
+        f"    {one['role']} {one['tensor']}: "
+        + (f"{bytes_text(one['bytes'])} in {one['tiles']} tiles" if one["tiles"] else TAKEN)
         for one in stage["accesses"]
     ]
     if stage["closed_forms"]:

@@ -20,7 +20,7 @@ from rollergen.expr.inlining import RowLimits
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph, cut, fastest_cut
 from rollergen.expr.tensor_op import Axis, TensorOp
-from rollergen.expr.values import Buffer, IndexValue, Load, Value, Within, transform, walk
+from rollergen.expr.values import Buffer, IndexValue, Load, Take, Value, Within, read_of, transform, walk, with_read
 from rollergen.expr.views import Indices, Shape, merged, merged_index, reduced, simplified, unflattened
 
 IndexChange = Callable[[Index], Index]
@@ -192,7 +192,7 @@ def rewrite(op: TensorOp, axes: tuple[Axis, ...], index: IndexChange, access: Ac
     each access together: it may view a buffer with another shape of as many elements.
     """
     ranges = {axis.name: (0, axis.extent - 1) for axis in axes}
-    known: dict[Load, Load] = {}
+    known: dict[Load, Load] = {}  # of rows of takes too
 
     def bounds(guard: tuple[Within, ...]) -> tuple[Within, ...]:
         changed = (Within(index(bound.index), bound.low, bound.high) for bound in guard)
@@ -206,8 +206,8 @@ def rewrite(op: TensorOp, axes: tuple[Axis, ...], index: IndexChange, access: Ac
         return known[old]
 
     def change(node: Value) -> Value | None:
-        if isinstance(node, Load):
-            return load(node)
+        if isinstance(node, (Load, Take)):
+            return with_read(node, load(read_of(node)))
         return replace(node, index=index(node.index)) if isinstance(node, IndexValue) else None
 
     shape, target = access(op.output.shape, op.target)
@@ -235,14 +235,14 @@ def accesses(op: TensorOp) -> tuple[tuple[tuple[int, ...], Indices], ...]:
     """(shape, indices) of the target and of every load."""
     return (
         (op.output.shape, op.target),
-        *((load.buffer.shape, load.indices) for load in op.loads()),
+        *((read.buffer.shape, read.indices) for read in op.reads()),
     )
 
 
 def lone_indices(op: TensorOp) -> tuple[Index, ...]:
     """Indices outside accesses: of guards, of the target's bounds, and those used as numbers."""
     found = [bound.index for bound in op.where]
-    found += [bound.index for load in op.loads() for bound in load.guard]
+    found += [bound.index for read in op.reads() for bound in read.guard]
     bodies = [body for reduction in op.reductions for body in reduction.bodies]
     for value in (*bodies, op.result):
         found += [node.index for node in walk(value) if isinstance(node, IndexValue)]

@@ -7,6 +7,7 @@ the dtype of what they meet.  Nothing else is promoted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf, isfinite
 from typing import Any
 
@@ -209,3 +210,12 @@ def _expected(dtype: str) -> str:
 def _wider(a: str, b: str) -> str:
     """The dtype that advice names: floating before integer, then the larger."""
     return max(a, b, key=lambda d: (is_float(d), ITEMSIZE[d], d == "float32"))
+
+
+def described(dtype: str, shape: Sequence[int]) -> str:
+    """A tensor's dtype and shape in words, as in `Buffer.packs`.
+
+    >>> described("int4", (4, 5))
+    'int4[4, 5]'
+    """
+    return f"{dtype}[{', '.join(map(str, shape))}]"

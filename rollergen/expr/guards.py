@@ -11,7 +11,20 @@ import numpy as np
 from rollergen.expr.dtypes import is_float, rounded
 from rollergen.expr.index import Bounds, FloorDiv, Index
 from rollergen.expr.primitives import PRIMITIVES
-from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value, Within, loads, transform
+from rollergen.expr.values import (
+    Binary,
+    Cast,
+    Const,
+    IndexValue,
+    Load,
+    Select,
+    Take,
+    Unary,
+    Value,
+    Within,
+    loads,
+    transform,
+)
 from rollergen.hal.dtypes import DTYPES
 
 _NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "ne": "eq"}
@@ -206,6 +219,9 @@ def push_guards(value: Value, ranges: Ranges) -> Value:
     def change(node: Value) -> Value | None:
         if isinstance(node, Select):
             return _pushed(node, ranges)
+        if isinstance(node, Take):
+            row = secured(node.row, ranges)
+            return None if row is None else replace(node, row=row)
         return secured(node, ranges) if isinstance(node, Load) else None
 
     # Selects first: a load's range is judged under the guards that it got.

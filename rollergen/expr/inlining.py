@@ -16,7 +16,7 @@ from rollergen.expr.index import Index, linear
 from rollergen.expr.joint_sums import joint_sums
 from rollergen.expr.language import Tensor, computed
 from rollergen.expr.reductions import Reduce, free_axes, without_unit_axes
-from rollergen.expr.values import IndexValue, Load, Value, loads, transform, walk
+from rollergen.expr.values import IndexValue, Load, Take, Value, loads, read_of, takes, transform, walk, with_read
 from rollergen.expr.views import reduced
 
 
@@ -70,7 +70,7 @@ class Separator:
 
     def _separated(self, tensor: Tensor) -> Value:
         assert tensor.producer is not None
-        body = without_unit_axes(tensor.producer.body)
+        body = without_unit_axes(self._taken_apart(tensor))
         nodes = list(reductions_of(body))
         if not nodes or self._is_normal(tensor, nodes):
             return body
@@ -81,18 +81,34 @@ class Separator:
 
         return transform(body, change)
 
+    def _taken_apart(self, tensor: Tensor) -> Value:
+        """The body with each take that a reduction reads as a tensor of its own."""
+        assert tensor.producer is not None
+        body = tensor.producer.body
+        nodes = [node for node in reductions_of(body) if takes(*node.bodies)]
+        extents = dict(tensor.producer.axes) | {name: extent for node in nodes for name, extent in node.axes}
+
+        def change(node: Value) -> Value | None:
+            return self._extracted(tensor, node, extents) if isinstance(node, Take) else None
+
+        def within(node: Value) -> Value | None:
+            return transform(node, change) if node in nodes else None
+
+        return transform(body, within) if nodes else body
+
     def _is_normal(self, tensor: Tensor, nodes: list[Reduce]) -> bool:
         assert tensor.producer is not None
         own = {name for name, extent in tensor.producer.axes if extent > 1}
         nested = any(any(reductions_of(body)) for node in nodes for body in node.bodies)
         return not nested and len({node.key for node in nodes}) == 1 and own <= free_axes(nodes[0])
 
-    def _extracted(self, tensor: Tensor, node: Reduce, extents: dict[str, int]) -> Value:
+    def _extracted(self, tensor: Tensor, node: Reduce | Take, extents: dict[str, int]) -> Value:
         free = free_axes(node)
         axes = tuple((name, extent) for name, extent in extents.items() if name in free)
         made = self._made.get(node)
         if made is None:
-            name = f"{tensor.name}_{node.combiner.name}" if tensor.name else None
+            kind = "take" if isinstance(node, Take) else node.combiner.name
+            name = f"{tensor.name}_{kind}" if tensor.name else None
             made = self._made[node] = computed(name, axes, node)
         return Load(made.buffer, tuple(Index.axis(name) for name, _ in axes), source=made)
 
@@ -187,8 +203,9 @@ def substitute(value: Value, mapping: dict[str, Index]) -> Value:
     """As `values.substitute_axes`, renaming the axes that reductions bind too."""
 
     def change(node: Value) -> Value | None:
-        if isinstance(node, Load):
-            return replace(node, indices=tuple([index.substitute(mapping) for index in node.indices]))
+        if isinstance(node, (Load, Take)):
+            read = read_of(node)
+            return with_read(node, replace(read, indices=tuple([i.substitute(mapping) for i in read.indices])))
         if isinstance(node, IndexValue):
             return replace(node, index=node.index.substitute(mapping))
         if isinstance(node, Reduce):

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rollergen.errors import ExpressionError, ShapeError, shown
-from rollergen.expr.dtypes import PACKED, dtype_name
+from rollergen.errors import DtypeError, ExpressionError, ShapeError, array_advice, shown
+from rollergen.expr.dtypes import PACKED, described, dtype_name, is_integer
 from rollergen.expr.functions import absolute, atan2, cast, divide, function, maximum, minimum, remainder, select
 from rollergen.expr.methods import Methods
 from rollergen.expr.nibbles import element, packed_shape
@@ -29,8 +29,9 @@ from rollergen.expr.reads import check_reads
 from rollergen.expr.reductions import Reduce, free_axes, max, min, prod, reduce, sum
 from rollergen.expr.reference import evaluate
 from rollergen.expr.scalars import Expr, as_expr, merge_axes, power
-from rollergen.expr.slots import IndexExpr, ReduceAxis, axis, index_of
-from rollergen.expr.values import Buffer, Load, Value, described, walk
+from rollergen.expr.slots import IndexExpr, ReduceAxis, axis, index_of, is_id
+from rollergen.expr.takes import take_of
+from rollergen.expr.values import TAKE_MODES, Buffer, Load, Value, walk
 
 abs = absolute
 pow = power
@@ -64,6 +65,7 @@ __all__ = [
     "remainder",
     "select",
     "sum",
+    "take",
     "tensor",
 ]
 
@@ -114,9 +116,16 @@ class Tensor(Methods):
             raise ShapeError(
                 f"{self.label} has {len(self.shape)} dimensions {self.shape}; got {len(slots)} indices: {indices}"
             )
-        pairs = [index_of(slot, self.label, position) for position, slot in enumerate(slots)]
-        axes = merge_axes({}, *(axes for _, axes in pairs))
-        return Expr(Load(self.buffer, tuple(index for index, _ in pairs), source=self), axes)
+        return self._element(slots, "raise")
+
+    def _element(self, slots: tuple[Any, ...], mode: str) -> Expr:
+        """The element at indices; ``mode``: of those that are values (`take`)."""
+        ids = {p: slot for p, slot in enumerate(slots) if is_id(slot)}
+        pairs = [index_of(0 if p in ids else slot, self.label, p) for p, slot in enumerate(slots)]
+        axes = merge_axes({}, *(axes for _, axes in pairs), *(one.axes for one in ids.values()))
+        read = Load(self.buffer, tuple(index for index, _ in pairs), source=self)
+        at = [(p, one.value) for p, one in ids.items()]
+        return Expr(take_of(read, at, mode) if at else read, axes)
 
     def __iter__(self) -> NoReturn:
         raise ExpressionError(f"{self.label} is not iterable; index it with axes inside rg.compute")
@@ -183,6 +192,45 @@ def _packed(name: str, shape: tuple[int, ...], dtype: str, constant: bool) -> Te
     buffer = Buffer(name, extents, "uint8", "input", constant, described(dtype, shape))
     stored = Tensor(name, extents, "uint8", constant, None, buffer)
     return compute_named(tuple((f"i{n}", m) for n, m in enumerate(shape)), lambda *i: element(stored, dtype, i), name)
+
+
+def take(table: Tensor, ids: Tensor, axis: int = 0, mode: str = "raise") -> Tensor:
+    """Elements of `table` along `axis` at the places that the integers `ids` give, as `numpy.take`.
+
+    The result has the shape of `table` with that of `ids` in place of the axis.  Within `rg.compute` the same is
+    ``table[ids[i], j]``.  Negative numbers count from the end.  ``mode`` says what numbers outside the axis mean:
+    ``raise``: a call with such ids in host memory is refused with ArgumentError; in a GPU's memory, and of a saved
+    kernel without rollergen, they mean the nearest element, as nothing outside the table is ever read.  ``clip``: the
+    nearest element, of negative numbers the first; ``wrap``: the remainder.
+
+    >>> import rollergen as rg
+    >>> table, ids = rg.tensor("table", (3, 2)), rg.tensor("ids", (4,), "int64")
+    >>> rg.take(table, ids).evaluate([[0, 1], [2, 3], [4, 5]], [2, 0, -1, 1])
+    array([[4., 5.],
+           [0., 1.],
+           [4., 5.],
+           [2., 3.]])
+
+    Raises ExpressionError for what is no tensor, an unknown mode or axis, and DtypeError for ids that are no integers.
+    `rg.build` raises ExpressionError where ``mode`` is ``raise`` and ids are computed that may be outside: the host
+    could not check them.
+    """
+    for one, what in ((table, "table"), (ids, "ids")):
+        if not isinstance(one, Tensor):
+            raise ExpressionError(f"rg.take: {what} is {shown(one)}; expected a tensor{array_advice(one)}")
+    if mode not in TAKE_MODES:
+        raise ExpressionError(f"rg.take: mode is {shown(mode)}; expected one of {', '.join(TAKE_MODES)}")
+    if isinstance(axis, bool) or not isinstance(axis, int) or not -table.ndim <= axis < table.ndim:
+        raise ExpressionError(f"rg.take: axis is {shown(axis)}; {table.label} has {table.ndim} dimensions")
+    if not is_integer(ids.dtype):
+        raise DtypeError(f"rg.take: ids has dtype {ids.dtype}; expected an integer dtype")
+    first = axis % table.ndim
+    last = first + ids.ndim
+
+    def element(*at: Any) -> Expr:
+        return table._element((*at[:first], ids[at[first:last]], *at[last:]), mode)
+
+    return compute((*table.shape[:first], *ids.shape, *table.shape[first + 1 :]), element)
 
 
 def reduce_axis(name: str, extent: int) -> ReduceAxis:

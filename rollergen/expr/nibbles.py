@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.dtypes import PACKED
+from rollergen.expr.dtypes import PACKED, described
 from rollergen.expr.functions import cast
 from rollergen.expr.scalars import Expr
-from rollergen.expr.values import described
 
 
 def packed_shape(shape: Sequence[int]) -> tuple[int, ...]:

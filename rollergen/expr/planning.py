@@ -25,9 +25,9 @@ from rollergen.expr.inlining import (
 )
 from rollergen.expr.joint_sums import is_joint
 from rollergen.expr.language import Tensor
-from rollergen.expr.reads import producers_first
+from rollergen.expr.reads import computed_tensors, producers_first
 from rollergen.expr.reductions import Reduce
-from rollergen.expr.values import Binary, Cast, Load, Select, Unary, Value, loads, walk
+from rollergen.expr.values import Binary, Cast, Load, Select, Unary, Value, loads, takes, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,14 @@ class Planner:
 
     def __init__(self, outputs: tuple[Tensor, ...], rows: RowLimits, bare: bool = False) -> None:
         self._outputs, self._rows, self._bare, self._separator = outputs, rows, bare, Separator()
+        self._tables = tuple(_tables(outputs))
 
     def plan(self, stored: tuple[Cut, ...] = ()) -> Plan:
         """Everything inlined first but what is ``stored``; then tensors are materialised one by one until every root
         is one stage."""
         separator, rows = self._separator, self._rows
-        cuts = list(stored)
-        roots = list(dict.fromkeys((*self._outputs, *(one.tensor for one in stored))))
+        cuts = [*stored, *self._tables]
+        roots = list(dict.fromkeys((*self._outputs, *(one.tensor for one in cuts))))
         while True:
             inliner = Inliner(separator, {id(root) for root in roots})
             expansions = {id(root): inliner.expand(root) for root in roots}
@@ -75,10 +76,10 @@ class Planner:
                 root, shared, reason = problem
                 cut = Cut(_to_materialise(expansions[id(root)], shared, inliner, rows), root, reason)
             else:
-                choice = _repeated_choice(expansions, stages, inliner)
-                if choice is None:
+                found = _taken(expansions, stages, inliner) or _repeated_choice(expansions, stages, inliner)
+                if found is None:
                     return Plan(tuple(roots), expansions, stages, tuple(cuts), inliner)
-                cut = Cut(*choice, "it chooses between elements that a reduction reads several times each")
+                cut = found
             roots.append(cut.tensor)
             cuts.append(cut)
 
@@ -177,12 +178,34 @@ def _problem(
     return None
 
 
+def _tables(outputs: tuple[Tensor, ...]) -> Iterator[Cut]:
+    """Computed tensors of which elements are taken: where these lie is not known before the call."""
+    seen: set[int] = set()
+    for reader in computed_tensors(outputs):
+        for take in takes(reader.producer.body) if reader.producer else ():
+            table = take.row.source
+            if table.producer is not None and id(table) not in seen and not any(table is one for one in outputs):
+                seen.add(id(table))
+                yield Cut(table, reader, "its elements are taken at places that are read")
+
+
+def _taken(expansions: dict[int, Expansion], stages: dict[int, OneStage], inliner: Inliner) -> Cut | None:
+    """A tensor of elements that are taken from another, which a reduction reads: stored, it is an operand as others
+    are, with tiles in the memory of blocks.  Rows that are kept take their elements as they go."""
+    for key, expansion in expansions.items():
+        for read in expansion.reads if stages[key].reduce else ():
+            if read.scope and takes(inliner.separator.body(read.tensor)):
+                return Cut(read.tensor, expansion.root, "a reduction reads what is taken at places that are read")
+    return None
+
+
 def _repeated_choice(
     expansions: dict[int, Expansion], stages: dict[int, OneStage], inliner: Inliner
-) -> tuple[Tensor, Tensor] | None:
-    """(tensor, root): a concatenation, a mirrored border, ... whose elements a reduction of the root reads several
-    times each.  Stored, it is one operand again, which can be packed and staged; inlined, it would be a choice
-    between several at every step.  Rows that are kept read it as they go."""
+) -> Cut | None:
+    """A concatenation, a mirrored border, ... whose elements a reduction of the root reads several times each.
+
+    Stored, it is one operand again, which can be packed and staged; inlined, it would be a choice between several at
+    every step.  Rows that are kept read it as they go."""
     for key, expansion in expansions.items():
         if not stages[key].reduce:
             continue
@@ -191,7 +214,8 @@ def _repeated_choice(
             axes = (*own, *_long(expansion, read.scope))
             chooses = read.scope and _chooses(inliner.separator.body(read.tensor))
             if chooses and not injective(read, expansion.extents, axes):
-                return read.tensor, expansion.root
+                reason = "it chooses between elements that a reduction reads several times each"
+                return Cut(read.tensor, expansion.root, reason)
     return None
 
 

@@ -9,7 +9,7 @@ import rollergen.expr.guards as guards
 from rollergen.errors import ExpressionError, ShapeError
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.reductions import Reduce
-from rollergen.expr.values import Load, Select, Value, Within, walk
+from rollergen.expr.values import Load, Select, Take, Value, Within, read_of
 
 if TYPE_CHECKING:
     from rollergen.expr.language import Tensor
@@ -31,6 +31,9 @@ def _check(value: Value, ranges: Mapping[str, Bounds], bounds: tuple[Within, ...
             for position, (index, extent) in enumerate(zip(value.indices, value.buffer.shape, strict=True)):
                 if not guards.within_extent(index, extent, ranges, bounds):
                     _refuse_if_outside(value, position, index, extent, ranges, bounds, where)
+        case Take():
+            for child in (value.row, *value.ids):
+                _check(child, ranges, bounds, where)
         case Select():
             _check(value.cond, ranges, bounds, where)
             _check(value.a, ranges, guards.merged(bounds + guards.implied_bounds(value.cond)), where)
@@ -98,10 +101,23 @@ def given_tensors(outputs: Iterable[Tensor]) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
+def computed_tensors(outputs: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """The computed tensors among `outputs` and all that they read, producers first."""
+    return tuple(tensor for tensor in producers_first(outputs, _read) if tensor.producer is not None)
+
+
 def _read(tensor: Tensor) -> Iterator[Tensor]:
     """The tensors that a computed one reads, as often as it does."""
     if tensor.producer is not None:
-        yield from (node.source for node in walk(tensor.producer.body) if isinstance(node, Load))
+        yield from _sources(tensor.producer.body)
+
+
+def _sources(value: Value) -> Iterator[Tensor]:
+    """The tensors that a value reads; that of a take's rows before those of its ids."""
+    if isinstance(value, (Load, Take)):
+        yield read_of(value).source
+    for child in value.children():
+        yield from _sources(child)
 
 
 def producers_first(tensors: Iterable[Tensor], read: Callable[[Tensor], Iterable[Tensor]]) -> list[Tensor]:

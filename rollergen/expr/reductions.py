@@ -22,6 +22,7 @@ from rollergen.expr.values import (
     IndexValue,
     Load,
     Select,
+    Take,
     Unary,
     Value,
     Var,
@@ -251,14 +252,14 @@ def _widen(value: Value, narrow: str, wide: str) -> Value:
         case Select():
             cond = _widen_compared(value.cond, narrow, wide)
             return Select(cond, _widen(value.a, narrow, wide), _widen(value.b, narrow, wide), wide)
-        case Load() | Cast() | Reduce() | Var():
+        case Load() | Take() | Cast() | Reduce() | Var():
             return Cast(value, wide)
     raise DtypeError(f"acc={wide} for a reduction of {show(value)} ({narrow})")
 
 
 def _widen_compared(cond: Value, narrow: str, wide: str) -> Value:
-    """`cond` of the same numbers as the values that it chooses between: the sign that a remainder corrects is its own."""
-    if isinstance(cond, (Reduce, Load)):
+    """`cond` of the same numbers as the values it chooses between: the sign that a remainder corrects is its own."""
+    if isinstance(cond, (Reduce, Load, Take)):
         return cond
     if cond.dtype == "bool":
         return cond.with_children(tuple(_widen_compared(child, narrow, wide) for child in cond.children()))
@@ -296,4 +297,5 @@ def free_axes(value: Value) -> frozenset[str]:
     if isinstance(value, IndexValue):
         return value.index.axes()
     names: frozenset[str] = frozenset().union(*(free_axes(child) for child in value.children()))
+    names = names | value.row.axes() if isinstance(value, Take) else names
     return names - set(value.bound) if isinstance(value, Reduce) else names

@@ -16,10 +16,13 @@ import numpy as np
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
 from rollergen.expr.arithmetic import applied, combined, converted, wide, wrapped
 from rollergen.expr.dtypes import FLOATS, is_float
+from rollergen.expr.index import linear
 from rollergen.expr.nibbles import as_stored
 from rollergen.expr.reads import given_tensors
 from rollergen.expr.reductions import Reduce, free_axes
-from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value, multiplied
+from rollergen.expr.show import show
+from rollergen.expr.takes import located
+from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Take, Unary, Value, multiplied
 
 if TYPE_CHECKING:
     from rollergen.expr.language import Tensor
@@ -117,6 +120,8 @@ class Evaluation:
                 return np.asarray(value.index.evaluate(axes))
             case Load():
                 return self.load(value, axes)
+            case Take():
+                return self.take(value, axes, rank)
             case Unary():
                 return applied(value, self.value(value.x, axes, rank))
             case Binary():
@@ -144,6 +149,18 @@ class Evaluation:
         mesh = np.ogrid[tuple(slice(0, extent) for extent in source.shape)]
         self.arrays[source.buffer.name] = self.tensor(source, tuple(mesh))
         return self.arrays[source.buffer.name][indices]
+
+    def take(self, take: Take, axes: Axes, rank: int) -> Array:
+        """Elements at places that are computed first; of a computed tensor, which is then needed whole."""
+        row = take.row
+        at: Array = linear(row.indices, row.buffer.shape).evaluate(axes)
+        for one, extent, stride in zip(take.ids, take.extents, take.strides, strict=True):
+            at = at + stride * located(self.value(one, axes, rank), extent, take.mode, f"take: {show(one)}")
+        if row.buffer.name not in self.arrays:
+            mesh = np.ogrid[tuple(slice(0, extent) for extent in row.source.shape)]
+            self.arrays[row.buffer.name] = self.tensor(row.source, tuple(mesh))
+        whole = np.unravel_index(np.clip(at, 0, row.buffer.elements - 1).astype(np.int64), row.buffer.shape)
+        return self.read(row.buffer.name, whole, row.dtype)
 
     def read(self, name: str, indices: tuple[Array, ...], dtype: str) -> Array:
         """Elements of a known array as float64, int64 or bool."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rollergen.expr.primitives import PRIMITIVES
-from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
+from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Take, Unary, Value, Var
 
 _INFIX = {row.name: row.symbol for row in PRIMITIVES.values() if row.symbol and row.operands == 2}
 
@@ -22,6 +22,10 @@ def show(value: Value) -> str:
             text = f"{value.buffer.name.partition('#')[0]}[{', '.join(map(str, value.indices))}]"
             bounds = " and ".join(map(str, value.guard))
             return f"({text} if {bounds} else {value.fill})" if bounds else text
+        case Take():
+            ids = ", ".join(f"{show(one)}*{stride}" for one, stride in zip(value.ids, value.strides, strict=True))
+            mode = "" if value.mode == "raise" else f", {value.mode}"
+            return f"take({show(value.row)}, {ids}{mode})"
         case IndexValue():
             return str(value.index)
         case Binary():

@@ -12,14 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rollergen.errors import ExpressionError, NonAffineIndexError, shown
+from rollergen.expr.dtypes import is_integer
 from rollergen.expr.index import Index
 from rollergen.expr.scalars import Expr, is_sympy, merge_axes
 from rollergen.expr.values import IndexValue, index_number
 
-_DATA_ADVICE = (
-    "it depends on data, so its address is not known while the program is built; "
-    "expected axes combined by +, -, * // % with constants (a gather has to be done before, on the host)"
-)
+_DATA_ADVICE = "expected axes combined by +, -, * // % with constants, or an integer value such as ids[i]"
 
 
 class IndexExpr(Expr):
@@ -132,6 +130,11 @@ class ReduceAxis(IndexExpr):
 def axis(name: str, extent: int) -> IndexExpr:
     """A spatial axis: what `rg.compute` hands to its function."""
     return IndexExpr(Index.axis(name), {name: extent})
+
+
+def is_id(slot: Any) -> bool:
+    """Whether what stands in an index slot is an integer that is read or computed, and no index of the axes."""
+    return isinstance(slot, Expr) and not isinstance(slot, IndexExpr) and is_integer(slot.dtype)
 
 
 def index_of(slot: Any, tensor: str, position: int) -> tuple[Index, Mapping[str, int]]:

@@ -14,8 +14,9 @@ from rollergen.expr.language import Tensor
 from rollergen.expr.planning import Plan, Planner
 from rollergen.expr.reads import given_tensors, producers_first
 from rollergen.expr.reductions import Reduce
+from rollergen.expr.takes import checked_ids
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
-from rollergen.expr.values import Buffer, Load, Partial, Value, transform, walk
+from rollergen.expr.values import Buffer, Load, Partial, Take, Value, read_of, transform, walk, with_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ def graph_of(plan: Plan, outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...]
     order = _in_order(plan, outputs)
     buffers = _named_buffers(inputs, outputs, order)
     tensor_ops = tuple(_op(plan.expansions[id(t)], plan.stages[id(t)], buffers) for t in order)
+    for op in tensor_ops:
+        tuple(checked_ids(op))  # refuses what no call could check
     made = tuple(buffers[t.buffer.name] for t in order)
     named = [(buffers.get(one.tensor.buffer.name), buffers.get(one.reader.buffer.name), one) for one in plan.cuts]
     cuts = tuple(f"{a.name} is materialised for {b.name}: {one.reason}" for a, b, one in named if a and b)
@@ -114,8 +117,8 @@ def _in_order(plan: Plan, outputs: tuple[Tensor, ...]) -> list[Tensor]:
 
     def read(root: Tensor) -> Iterator[Tensor]:
         for node in walk(plan.expansions[id(root)].body):
-            if isinstance(node, Load) and node.buffer.name in roots:
-                yield roots[node.buffer.name]
+            if isinstance(node, (Load, Take)) and read_of(node).buffer.name in roots:
+                yield roots[read_of(node).buffer.name]
 
     return producers_first(outputs, read)
 
@@ -141,9 +144,10 @@ def _op(expansion: Expansion, stage: OneStage, buffers: dict[str, Buffer]) -> Te
 
 
 def _placed(node: Value, buffers: dict[str, Buffer]) -> Value | None:
-    if not isinstance(node, Load):
+    if not isinstance(node, (Load, Take)):
         return None
-    return replace(node, buffer=buffers.get(node.buffer.name, node.buffer), source=None)
+    read = read_of(node)
+    return with_read(node, replace(read, buffer=buffers.get(read.buffer.name, read.buffer), source=None))
 
 
 def _with_partials(stage: OneStage) -> tuple[Value, tuple[Reduction, ...]]:

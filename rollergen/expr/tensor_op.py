@@ -14,7 +14,7 @@ from typing import Annotated
 
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.limits import Among, Count
-from rollergen.expr.values import Binary, Buffer, Combiner, Load, Value, Within, loads
+from rollergen.expr.values import Binary, Buffer, Combiner, Load, Take, Value, Within, loads, takes
 
 Role = Annotated[str, Among(("spatial", "reduce", "row"))]
 
@@ -48,7 +48,7 @@ class Reduction:
 class _Remembered:
     """What is found once for a tensor op: its hash, which caches ask for, its loads, its axes by their names."""
 
-    __slots__ = ("_body_loads", "_by_name", "_extents", "_hash", "_loads", "_result_loads", "_stored")
+    __slots__ = ("_body_loads", "_by_name", "_extents", "_hash", "_loads", "_result_loads", "_stored", "_takes")
     _hash: int
     _by_name: dict[str, Axis]
     _extents: dict[str, int]
@@ -56,6 +56,7 @@ class _Remembered:
     _body_loads: tuple[Load, ...]
     _result_loads: tuple[Load, ...]
     _loads: tuple[Load, ...]
+    _takes: tuple[Take, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,23 @@ class TensorOp(_Remembered):
         except AttributeError:
             object.__setattr__(self, "_loads", self.body_loads() + self.result_loads())
             return self._loads
+
+    def takes(self) -> tuple[Take, ...]:
+        """Distinct takes, in order of first appearance."""
+        try:
+            return self._takes
+        except AttributeError:
+            bodies = (body for reduction in self.reductions for body in reduction.bodies)
+            object.__setattr__(self, "_takes", takes(*bodies, self.result))
+            return self._takes
+
+    def reads(self) -> tuple[Load, ...]:
+        """`loads`, then the rows of `takes`: position in this tuple is an access' identity."""
+        return self.loads() + tuple(take.row for take in self.takes()) if self.takes() else self.loads()
+
+    def buffers_read(self) -> dict[str, Buffer]:
+        """The buffers that are read, by name, in order of first appearance."""
+        return {read.buffer.name: read.buffer for read in self.reads()}
 
 
 def summed_axes(op: TensorOp) -> tuple[Axis, ...]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_not
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from rollergen.expr.dtypes import bounds
 from rollergen.expr.index import Bounds, Index, linear
 from rollergen.expr.limits import Among, Count, DtypeName
 from rollergen.expr.primitives import BINARY, UNARY
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,8 @@ class Buffer:
         return count
 
 
-def described(dtype: str, shape: Sequence[int]) -> str:
-    """A tensor's dtype and shape in words, as in `Buffer.packs`.
-
-    >>> described("int4", (4, 5))
-    'int4[4, 5]'
-    """
-    return f"{dtype}[{', '.join(map(str, shape))}]"
+TAKE_MODES = ("raise", "clip", "wrap")
+"""What becomes of a position outside its dimension, as in `numpy.take`: an error, the nearest one, the remainder."""
 
 
 class Value:
@@ -111,12 +108,13 @@ class Const(Value):
 
 
 class _Hashed:
-    """A hash, axes and an offset that are found once."""
+    """A hash, axes, an offset and positions that are found once: readers know values by their identity."""
 
-    __slots__ = ("_axes", "_hash", "_offset")
+    __slots__ = ("_axes", "_hash", "_offset", "_positions")
     _axes: frozenset[str]
     _hash: int
     _offset: Index
+    _positions: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +157,30 @@ class Load(Value, _Hashed):
             indices = (*self.indices, *(bound.index for bound in self.guard))
             object.__setattr__(self, "_axes", frozenset().union(*[index.names() for index in indices]))
             return self._axes
+
+
+@dataclass(frozen=True, slots=True)
+class Take(Value, _Hashed):
+    """The element ``sum(position * stride)`` elements behind that of ``row``, where these dimensions' indices are 0.
+
+    Positions are the ``ids`` within ``0 .. extent - 1`` (`takes.positions`).  ``row`` is no child: it is not read.
+    """
+
+    row: Load
+    ids: tuple[Value, ...]
+    extents: tuple[Count, ...]
+    strides: tuple[Count, ...]
+    mode: Annotated[str, Among(TAKE_MODES)] = "raise"
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self.row.dtype
+
+    def children(self) -> tuple[Value, ...]:
+        return self.ids
+
+    def with_children(self, children: tuple[Value, ...]) -> Value:
+        return replace(self, ids=children)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +326,8 @@ def axes_of(value: Value) -> frozenset[str]:
     """Axes on which a value depends through its loads and indices; a reduction's result depends on none."""
     names: frozenset[str] = frozenset()
     for node in walk(value):
-        if isinstance(node, Load):
-            names |= node.axes()
+        if isinstance(node, (Load, Take)):
+            names |= read_of(node).axes()
         elif isinstance(node, IndexValue):
             names |= node.index.axes()
     return names
@@ -313,24 +335,42 @@ def axes_of(value: Value) -> frozenset[str]:
 
 def loads(*values: Value) -> tuple[Load, ...]:
     """The distinct loads in `values`, in order of first appearance."""
-    seen: dict[Load, None] = {}
+    return _distinct(Load, values)
+
+
+def takes(*values: Value) -> tuple[Take, ...]:
+    """The distinct takes in `values`, in order of first appearance."""
+    return _distinct(Take, values)
+
+
+def _distinct(kind: type[T], values: Sequence[Value]) -> tuple[T, ...]:
+    seen: dict[T, None] = {}
     for value in values:
         for node in walk(value):
-            if isinstance(node, Load):
+            if isinstance(node, kind):
                 seen.setdefault(node)
     return tuple(seen)
+
+
+def read_of(node: Load | Take) -> Load:
+    """A load itself, or the row that a take begins at."""
+    return node if isinstance(node, Load) else node.row
+
+
+def with_read(node: Load | Take, read: Load) -> Load | Take:
+    """The node reading something else."""
+    return read if isinstance(node, Load) else replace(node, row=read)
 
 
 def substitute_axes(value: Value, mapping: Mapping[str, Index]) -> Value:
     """`value` with every named axis replaced, in loads, guards and index values."""
 
     def change(node: Value) -> Value | None:
-        if isinstance(node, Load):
-            return replace(
-                node,
-                indices=tuple([index.substitute(mapping) for index in node.indices]),
-                guard=tuple([bound.substitute(mapping) for bound in node.guard]),
-            )
+        if isinstance(node, (Load, Take)):
+            read = read_of(node)
+            indices = tuple([index.substitute(mapping) for index in read.indices])
+            guard = tuple([bound.substitute(mapping) for bound in read.guard])
+            return with_read(node, replace(read, indices=indices, guard=guard))
         if isinstance(node, IndexValue):
             return replace(node, index=node.index.substitute(mapping))
         return None

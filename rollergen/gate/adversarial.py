@@ -13,7 +13,7 @@ import numpy as np
 
 from rollergen.expr.index import linear
 from rollergen.gate.facts import Facts
-from rollergen.gate.inputs import HOSTILE
+from rollergen.gate.inputs import HOSTILE, hostile_values
 from rollergen.gate.points import sample_stages
 from rollergen.program.rprogram import RProgram
 
@@ -45,7 +45,7 @@ def hostile_runs(facts: Facts, seed: int) -> tuple[HostileRun, ...]:
     for kind in kinds:
         patches, sparse = {}, kind.sparse(facts)
         for number, buffer in enumerate(facts.program.inputs):
-            values = kind.values(buffer.dtype, facts)
+            values = hostile_values(kind, buffer, facts)
             if values.size and buffer.name in offsets:
                 patches[buffer.name] = _patch(offsets[buffer.name], sparse, values, number)
         if patches:
@@ -67,6 +67,12 @@ def _offsets(program: RProgram, seed: int) -> dict[str, np.ndarray]:
             if load.buffer.kind == "input":
                 at = np.broadcast_to(linear(load.indices, load.buffer.shape).evaluate(columns), (length,))[order]
                 found.setdefault(load.buffer.name, []).append(np.clip(at, 0, load.buffer.elements - 1))
+        for take in stage.op.takes():
+            if take.row.buffer.kind == "input":
+                at = np.broadcast_to(take.row.offset().evaluate(columns), (length,))[order]
+                moved = (rng.integers(0, n, length) * s for n, s in zip(take.extents, take.strides, strict=True))
+                at = sum(moved, start=at)
+                found.setdefault(take.row.buffer.name, []).append(np.clip(at, 0, take.row.buffer.elements - 1))
     return {name: _distinct(np.concatenate(several)) for name, several in found.items()}
 
 

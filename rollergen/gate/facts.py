@@ -9,12 +9,26 @@ from functools import cached_property
 import numpy as np
 
 from rollergen.expr.dtypes import is_float
-from rollergen.expr.index import linear
+from rollergen.expr.index import Bounds, linear
 from rollergen.expr.primitives import PRIMITIVES, Primitive
 from rollergen.expr.tensor_op import Reduction, TensorOp, summed_axes
-from rollergen.expr.values import Binary, Cast, Const, Load, Partial, Select, Unary, Value, loads, multiplied, walk
+from rollergen.expr.values import (
+    Binary,
+    Cast,
+    Const,
+    Load,
+    Partial,
+    Select,
+    Take,
+    Unary,
+    Value,
+    loads,
+    multiplied,
+    walk,
+)
 from rollergen.gate.narrowing import computed, is_narrowed, program_accuracies
 from rollergen.gate.tolerance import RAMPS, Accuracy, exact_magnitude, order_decides, unit_roundoff
+from rollergen.hal.dtypes import DTYPES
 from rollergen.program.rprogram import RProgram
 
 FEW = 64
@@ -119,10 +133,23 @@ class Facts:
     def signed(self) -> bool:
         """Whether the sign of a zero that comes out is told by the definition: not that of a sum, nor of the larger of
         two zeros (IEEE 754, sections 5.3.1 and 6.3)."""
-        known = (Load, Const, Cast, Select)
+        known = (Load, Take, Const, Cast, Select)
         told = (isinstance(n, (*known, Unary, Binary)) for n in self.nodes)
         signed = all(told) and all(row.keeps_sign for row in self._primitives)
         return not self.reduces and signed and not any(map(summed_axes, self.tensor_ops))
+
+    @cached_property
+    def ids(self) -> dict[str, Bounds]:
+        """Integer inputs of which elements are places in another tensor: which ones are tried, first and last.
+
+        Where others are an error, those of the shortest dimension; else as many again beyond either end."""
+        found: dict[str, Bounds] = {}
+        for take in (take for op in self.tensor_ops for take in op.takes()):
+            for value, extent in zip(take.ids, take.extents, strict=True):
+                for load in loads(value):
+                    if load.buffer.kind == "input" and not is_float(load.dtype):
+                        found[load.buffer.name] = _tried(take, extent, load.dtype, found.get(load.buffer.name))
+        return found
 
     @cached_property
     def _made_whole(self) -> tuple[Cast, ...]:
@@ -132,12 +159,20 @@ class Facts:
     @cached_property
     def _unrounded(self) -> tuple[TensorOp, ...]:
         """The tensor ops without the last rounding of an output: what is exact before it comes out rounded once."""
-        read = {load.buffer.name for op in self.tensor_ops for load in op.loads()}
+        read = {name for op in self.tensor_ops for name in op.buffers_read()}
         return tuple(d if d.output.name in read else _unrounded(d) for d in self.tensor_ops)
 
     @cached_property
     def _primitives(self) -> set[Primitive]:
         return {PRIMITIVES[node.op] for node in self.nodes if isinstance(node, (Unary, Binary))}
+
+
+def _tried(take: Take, extent: int, dtype: str, others: Bounds | None) -> Bounds:
+    """The ids that are tried of one dimension, and of the others that they are used for."""
+    beyond = 0 if take.mode == "raise" else extent
+    low, high = DTYPES[dtype].limits
+    own = max(low, -extent - beyond), min(high, extent - 1 + beyond)
+    return own if others is None else (max(own[0], others[0]), min(own[1], others[1]))
 
 
 def _unrounded(op: TensorOp) -> TensorOp:

@@ -16,6 +16,7 @@ import numpy as np
 
 from rollergen.expr.arithmetic import wide
 from rollergen.expr.dtypes import is_float
+from rollergen.expr.index import Bounds
 from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import fill_ramp, fill_random, fill_whole
 from rollergen.gate.facts import Facts
@@ -142,6 +143,28 @@ def _ends(dtype: str, facts: Facts) -> np.ndarray:
     return np.array([number for number in found if low <= number <= high], wide(dtype))
 
 
+def fill_ids(array: np.ndarray, allowed: Bounds, number: int, random: np.random.Generator) -> None:
+    """Places in a tensor, from the first to the last allowed: any, then the first and the last in turn, then one only.
+
+    Few distinct ones, of neighbours and of equals, are among the elements that hostile kinds replace.
+    """
+    low, high = allowed
+    if number == 1:
+        array[...] = np.resize(np.array([low, high, min(0, high), max(low, -1)]), array.shape)
+        array[..., ::3] = random.integers(low, high, array[..., ::3].shape, endpoint=True)
+    elif array.size == 1:
+        array[...] = high
+    else:
+        array[...] = random.integers(low, high, array.shape, endpoint=True)
+
+
+def _places(allowed: Bounds) -> np.ndarray:
+    """Ends of what is allowed, of what a signed and of what an unsigned reading would have."""
+    low, high = allowed
+    found = (low, high, 0, -1, low + 1, high - 1, low, high, high // 2, low // 2)
+    return np.array([number for number in found if low <= number <= high], np.int64)
+
+
 RANDOM = Whole("random inputs", "wrong terms, wrong places, precision lost", lambda facts: True, _random)
 RAMPS = Whole(
     "whole-number ramps",
@@ -186,4 +209,17 @@ ENDS = Hostile(
     "widened too late, saturated, truncated, compared as 32 bits",
     lambda facts: not facts.unlimited and not facts.raised, _ends,
 )  # fmt: skip
-HOSTILE = SPECIAL, INFINITE, CANCELLING, ENDS
+PLACES = Hostile(
+    "first and last places",
+    "elements taken from elsewhere, or from outside",
+    lambda facts: bool(facts.ids),
+    lambda dtype, facts: np.zeros(0),
+)
+HOSTILE = SPECIAL, INFINITE, CANCELLING, ENDS, PLACES
+
+
+def hostile_values(kind: Hostile, buffer: Buffer, facts: Facts) -> np.ndarray:
+    """The numbers to put in place of few elements of an input; ids are replaced by `PLACES` only."""
+    if buffer.name in facts.ids:
+        return _places(facts.ids[buffer.name]) if kind is PLACES else np.zeros(0, np.int64)
+    return kind.values(buffer.dtype, facts)

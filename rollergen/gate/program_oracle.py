@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
@@ -24,6 +24,7 @@ from rollergen.expr.values import (
     Load,
     Partial,
     Select,
+    Take,
     Value,
     substitute_axes,
     transform,
@@ -82,7 +83,7 @@ def _as_tensor(op: TensorOp, tensors: Mapping[str, Tensor]) -> Tensor:
             "pass expr= to say what a right result is"
         )
     body = _without_partials(op, op.result, count())
-    body = transform(body, lambda node: _read(node, tensors) if isinstance(node, Load) else None)
+    body = transform(body, lambda node: _given(node, tensors))
     shape = tuple(axis.extent for axis in axes)
     producer = Producer(tuple((axis.name, axis.extent) for axis in axes), body)
     name = op.output.name
@@ -105,13 +106,27 @@ def _without_partials(op: TensorOp, value: Value, serial: Iterator[int]) -> Valu
     return transform(value, change)
 
 
+def _given(node: Value, tensors: Mapping[str, Tensor]) -> Value | None:
+    """What reads a tensor reading it as the oracle knows it."""
+    if isinstance(node, Take):
+        row = _read(replace(node.row, guard=()), tensors)
+        assert isinstance(row, Load)
+        taken = replace(node, row=row)
+        return _chosen(taken, node.row)
+    return _read(node, tensors) if isinstance(node, Load) else None
+
+
 def _read(load: Load, tensors: Mapping[str, Tensor]) -> Value:
     """The load of a tensor in the shape that the oracle knows it by, its guard as a choice."""
     source = tensors[load.buffer.name]
     indices = load.indices
     if source.shape != load.buffer.shape:
         indices = _unraveled(linear(load.indices, load.buffer.shape), source.shape)
-    plain: Value = Load(source.buffer, indices, source=source)
+    return _chosen(Load(source.buffer, indices, source=source), load)
+
+
+def _chosen(plain: Value, load: Load) -> Value:
+    """`plain` where the load's guard holds, else its fill."""
     for bound in load.guard:
         at = IndexValue(bound.index, "int64")
         inside = Binary(

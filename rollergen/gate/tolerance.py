@@ -46,9 +46,11 @@ from rollergen.expr.values import (
     Load,
     Partial,
     Select,
+    Take,
     Unary,
     Value,
     Var,
+    read_of,
     walk,
 )
 from rollergen.hal.dtypes import DTYPES
@@ -103,8 +105,8 @@ class _Scope:
                 held = whole or math.isinf(number)
                 rounded = 0.0 if held else unit_roundoff(value.dtype) ** 2
                 return Accuracy(rounded, abs(number) if whole else math.inf, whole=whole)
-            case Load(buffer):
-                return self.buffers[buffer.name]
+            case Load() | Take():
+                return self.buffers[read_of(value).buffer.name]
             case IndexValue(index):
                 return Accuracy(0.0, max(map(abs, index.bounds(self.ranges)))).held_in(value.dtype)
             case Partial(name, _, component):
@@ -164,8 +166,8 @@ def _factor(value: Value) -> float:
     match value:
         case Const(number):
             return abs(number)
-        case Load(buffer):
-            return 1.0 if unit_roundoff(buffer.dtype) else 8.0
+        case Load() | Take():
+            return 1.0 if unit_roundoff(value.dtype) else 8.0
         case Cast(x):
             return _factor(x)
     return 0.0
@@ -280,7 +282,7 @@ def _is_held(value: Value, dtype: str) -> bool:
     match value:
         case Cast(x):
             return _is_held(x, dtype)
-        case Load() | Const():
+        case Load() | Take() | Const():
             return value.dtype == dtype
         case Select(_, a, b):
             return _is_held(a, dtype) and _is_held(b, dtype)

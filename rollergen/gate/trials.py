@@ -10,7 +10,7 @@ import numpy as np
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.gate.arrays import CALLER_LEAD_BYTES
 from rollergen.gate.facts import Facts
-from rollergen.gate.inputs import EQUAL, RANDOM, SECOND, Whole
+from rollergen.gate.inputs import EQUAL, RANDOM, SECOND, Whole, fill_ids
 from rollergen.gate.memory import Memory, Zone
 from rollergen.program.rprogram import RProgram
 
@@ -50,7 +50,10 @@ def _trial(kind: Whole, number: int, facts: Facts, rng: np.random.Generator, mem
     for position, buffer in enumerate(facts.program.inputs):
         shape = (1,) * len(buffer.shape) if kind is EQUAL else buffer.shape
         values = np.empty(shape, numpy_dtype(buffer.dtype))
-        kind.fill(values, buffer, position, facts, rng)
+        if buffer.name in facts.ids:
+            fill_ids(values, facts.ids[buffer.name], number, rng)
+        else:
+            kind.fill(values, buffer, position, facts, rng)
         pristine[buffer.name] = np.broadcast_to(values, buffer.shape) if kind is EQUAL else values
         memory.write(zones[buffer.name].array, pristine[buffer.name])
     return Trial(kind.title, zones, pristine, exact=kind.exact, remembers=number < 2)

@@ -19,7 +19,7 @@ from rollergen.expr.dtypes import is_float, rounded
 from rollergen.expr.index import Index
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
-from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
+from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Take, Unary, Value, Var
 from rollergen.hal.dtypes import DTYPES
 from rollergen.lower import maths
 from rollergen.lower.expressions import (
@@ -41,6 +41,7 @@ from rollergen.lower.expressions import (
 from rollergen.lower.integers import DIVISIONS, divided, shifted, wrapping
 from rollergen.lower.masks import compare, is_mask, select, truth, widen
 from rollergen.lower.nest import Lane, Nest
+from rollergen.lower.takes import read_take
 from rollergen.lower.writer import Writer
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def _computed(out: Writer, scope: Scope, value: Value, repeated: Shared) -> Expr
             return Number(value.value, register_dtype(value.dtype))
         case Load():
             return truth(scope.load(value))
+        case Take():
+            return truth(read_take(out, scope, value, lambda inner, part: evaluate(out, inner, part)))
         case Partial():
             return scope.partial(value)
         case Var():

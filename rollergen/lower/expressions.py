@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from rollergen.expr.index import Bounds, Index
-from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value
+from rollergen.expr.values import Binary, Cast, Const, Select, Take, Unary, Value
 from rollergen.hal.dtypes import DTYPES
 
 BITS = {row.name: DTYPES[row.register].bits for row in DTYPES.values()}
@@ -326,7 +326,7 @@ def _several(values: tuple[Value, ...]) -> bool:
     found, left = 0, list(values)
     while left and found < 2:
         value = left.pop()
-        found += isinstance(value, (Unary, Binary, Select, Cast))
+        found += isinstance(value, (Unary, Binary, Select, Cast, Take))
         left.extend(value.children())
     return found > 1
 
@@ -344,4 +344,4 @@ def _head(value: Value) -> Hashable:
 
 def worth_keeping(value: Value) -> bool:
     """Whether a repeated `value` is arithmetic on numbers, and not a leaf."""
-    return isinstance(value, (Unary, Binary, Select, Cast)) and value.dtype != "bool"
+    return isinstance(value, (Unary, Binary, Select, Cast, Take)) and value.dtype != "bool"

@@ -122,7 +122,7 @@ def _kernel(stage: _Begun) -> Kernel:
 
 def _buffers(stage: Stage) -> tuple[Buffer, ...]:
     """What the stage reads, in order of first use, then what it writes."""
-    read = {load.buffer.name: load.buffer for load in stage.op.loads()}
+    read = stage.op.buffers_read()
     read.pop(stage.op.output.name, None)
     return (*read.values(), stage.op.output)
 
@@ -229,7 +229,7 @@ def layout(nest: Nest) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _common(op: TensorOp) -> _Common:
-    tensors = {load.buffer.name: load.buffer for load in op.loads()}
+    tensors = op.buffers_read()
     inputs = ", ".join(_tensor(b.name, b.shape, b.dtype) for b in tensors.values())
     output = op.output
     return _Common(

@@ -18,6 +18,7 @@ from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
 from rollergen.network.arena import Arena, Lifetime, arranged
 from rollergen.network.partition import Step
+from rollergen.runtime.ids import HostIds
 from rollergen.runtime.session import Session
 
 
@@ -126,7 +127,15 @@ class Execution:
         session.release(name for name in weights if name not in read)
         self._sessions.append(session)
         prepared = session.prepare()
-        return session.run if prepared is None else prepared.run
+        run = session.run if prepared is None else prepared.run
+        if not (ids := HostIds(program)):
+            return run
+
+        def checked() -> None:
+            ids.check((), {name: self._array(own) for name, own in given.items()})
+            run()
+
+        return checked
 
     def _weight(self, name: str, kept: bool) -> np.ndarray:
         """A weight as launches take it; one that they read in every call is copied, so that it stays as it is."""

@@ -25,6 +25,7 @@ from rollergen.expr.values import (
     Load,
     Partial,
     Select,
+    Take,
     Unary,
     Var,
     Within,
@@ -253,8 +254,8 @@ Fields = tuple[tuple[str, Field], ...]
 _PLAIN: dict[Any, Field] = {str: TEXT, bool: Flag(), int: Whole(), float | int: Number(), float | int | bool: Number()}
 
 _EXPRESSIONS = (
-    FloorDiv, Mod, Index, Within, Buffer, Const, Load, IndexValue, Unary, Binary, Select, Cast, Var, Partial, Combiner,
-    Axis, Reduction, TensorOp,
+    FloorDiv, Mod, Index, Within, Buffer, Const, Load, Take, IndexValue, Unary, Binary, Select, Cast, Var, Partial,
+    Combiner, Axis, Reduction, TensorOp,
 )  # fmt: skip
 _DECISIONS = (
     Loop, Copy, Compute, Accumulator, KeptRow, Store, BlockOrder, Stage, Superstep, TileMapping, StageLaunch, RProgram,

@@ -17,14 +17,14 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
 
 STORE = -1
-"""Number of the store among a stage's accesses; loads have their position in `TensorOp.loads`."""
+"""Number of the store among a stage's accesses; loads and takes have their position in `TensorOp.reads`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """Transactions of one access of a stage between a tensor and the backing store.
 
-    ``role`` is load or store; ``load`` the position in the tensor op's loads, -1 for the store;
+    ``role`` is load or store; ``load`` the position in the tensor op's reads, -1 for the store;
     ``transactions`` is the sum over ``tiles`` of the distinct ones, of ``transaction_bytes`` each.
     """
 
@@ -61,7 +61,7 @@ class TrafficCounter:
     def __init__(self, stage: str, op: TensorOp, transaction_bytes: int) -> None:
         self.stage = stage
         self.transaction_bytes = transaction_bytes
-        self.buffers: dict[int, Buffer] = {n: load.buffer for n, load in enumerate(op.loads())}
+        self.buffers: dict[int, Buffer] = {n: load.buffer for n, load in enumerate(op.reads())}
         self.buffers[STORE] = op.output
         self.tiles = dict.fromkeys(self.buffers, 0)
         self.transactions = dict.fromkeys(self.buffers, 0)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
-from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.dtypes import described, numpy_dtype
 from rollergen.expr.nibbles import as_stored
-from rollergen.expr.values import Buffer, described
+from rollergen.expr.values import Buffer
 from rollergen.runtime.interop import view
 from rollergen.runtime.result_pool import new_result
 

@@ -43,12 +43,12 @@ def _check(program: RProgram, device: Device | None, sound: set[int]) -> None:
     written: set[str] = set()
     for stage in program.stages:
         loads = stage.op.loads()
-        for load in loads:
-            _check_known(stage, load.buffer, buffers)
-            if load.buffer.name not in inputs and load.buffer.name not in written:
-                raise refuse(stage, f"reads {load.buffer.name}; expected an input, or what an earlier stage writes")
+        for read in stage.op.reads():
+            _check_known(stage, read.buffer, buffers)
+            if read.buffer.name not in inputs and read.buffer.name not in written:
+                raise refuse(stage, f"reads {read.buffer.name}; expected an input, or what an earlier stage writes")
         if stage.once:
-            _check_once(stage, {load.buffer.name for load in loads}, built)
+            _check_once(stage, set(stage.op.buffers_read()), built)
         _check_output(stage, inputs, buffers)
         if stage.store.adds and stage.op.output.name not in written:
             raise refuse(stage, f"adds to {stage.op.output.name}; expected an earlier stage to write it")

@@ -22,7 +22,7 @@ from rollergen.program.check.program import check
 from rollergen.program.interpreter import points as nest
 from rollergen.program.interpreter import reduce
 from rollergen.program.interpreter.levels import Levels
-from rollergen.program.interpreter.loads import executed_everywhere, fill, fill_ring, read_load
+from rollergen.program.interpreter.loads import executed_everywhere, fill, fill_ring, read_load, read_take
 from rollergen.program.interpreter.memory import Memory, offsets, poison
 from rollergen.program.interpreter.plan import Traversal, plan_stage, tile_box
 from rollergen.program.interpreter.points import Array, Box, Points, both
@@ -133,7 +133,8 @@ def run_block(run: StageRun, number: int) -> None:
     for tile in walk(run, box, nest.first_inner(stage), start, _ordered(run, outer)):
         run_tile(run, TilePass(tile))
     direct = tuple(load for load, chain in enumerate(run.plan.chains) if not chain)
-    run.counter.close_block((*direct, STORE))
+    taken = range(len(run.plan.chains), len(stage.op.reads()))
+    run.counter.close_block((*direct, *taken, STORE))
 
 
 def _ordered(run: StageRun, numbers: Sequence[int]) -> tuple[int, ...]:
@@ -240,6 +241,7 @@ def leaf_scope(run: StageRun, tile: TilePass, traversal: Traversal, leaf: Box, p
         partials={key: cut(array, stage, tile.box, leaf) for key, array in tile.partials.items()},
         load=lambda load, wanted: read_load(run, load, points, wanted),
         index=lambda index: index.evaluate(points.axes()),
+        take=lambda take, places, wanted: read_take(run, take, places, points, wanted),
         wanted=executed_everywhere(points, [axis.name for axis in stage.op.axes]),
     )
     for kept_row in traversal.kept:

@@ -7,7 +7,8 @@ from math import prod
 
 import numpy as np
 
-from rollergen.expr.values import Load
+from rollergen.errors import ProgramError
+from rollergen.expr.values import Load, Take
 from rollergen.program.interpreter import copies
 from rollergen.program.interpreter.memory import offsets
 from rollergen.program.interpreter.points import Array, Box, Points, both
@@ -129,6 +130,22 @@ def read_directly(run: StageRun, number: int, load: Load, points: Points, passin
         run.counter.touch(number, at, readable)
     values = run.memory.read(load.buffer, at, readable, where)
     return filled_in(load, values, readable)
+
+
+def read_take(run: StageRun, take: Take, places: tuple[Array, ...], points: Points, wanted: Array) -> Array:
+    """Elements at places that were computed, from memory and counted where they really lie."""
+    op, row = run.stage.op, take.row
+    number = len(op.loads()) + op.takes().index(take)
+    where = f"{run.name}: take of {row.buffer.name}"
+    passing = both(executed_everywhere(points, [axis.name for axis in op.axes]), guarded(row, points))
+    at, exists = offsets(row.buffer.shape, row.indices, points.axes(), both(passing, wanted), where)
+    for place, extent, stride in zip(places, take.extents, take.strides, strict=True):
+        if np.any((place < 0) | (place >= extent)):
+            raise ProgramError(f"{where}: a position leaves 0 <= position < {extent}")
+        at = at + place.astype(np.int64) * stride
+    readable = both(both(passing, wanted), exists)
+    run.counter.touch(number, at, readable)
+    return filled_in(row, run.memory.read(row.buffer, at, readable, where), readable)
 
 
 def filled_in(load: Load, values: Array, there: Array) -> Array:

@@ -12,12 +12,17 @@ from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import rounded
 from rollergen.expr.index import Index
 from rollergen.expr.primitives import PRIMITIVES
-from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
+from rollergen.expr.takes import positions
+from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Take, Unary, Value, Var
 from rollergen.program.interpreter.points import Array, both
 
 
 def _no_load(load: Load, wanted: Array) -> Array:
     raise ProgramError(f"a load of {load.buffer.name} where none may stand: in a combiner")
+
+
+def _no_take(take: Take, positions: tuple[Array, ...], wanted: Array) -> Array:
+    raise ProgramError(f"a take of {take.row.buffer.name} where none may stand: in a combiner")
 
 
 def _no_index(index: Index) -> Array:
@@ -33,6 +38,7 @@ class Scope:
     partials: Mapping[tuple[str, int], Array] = field(default_factory=dict)
     load: Callable[[Load, Array], Array] = _no_load
     index: Callable[[Index], Array] = _no_index
+    take: Callable[[Take, tuple[Array, ...], Array], Array] = _no_take
     wanted: Array = True
     known: dict[int, Array] = field(default_factory=dict)
 
@@ -61,6 +67,8 @@ def _node(value: Value, scope: Scope) -> Array:
             return value.value
         case Load():
             return scope.load(value, scope.wanted)
+        case Take():
+            return scope.take(value, tuple(evaluate(one, scope) for one in positions(value)), scope.wanted)
         case Var():
             return scope.names[value.name]
         case Partial():

@@ -6,9 +6,10 @@ Nothing here depends on a tile size.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd as gcd_of
+from math import prod
 
 from rollergen.expr.dots import WORD
 from rollergen.expr.dtypes import ITEMSIZE
@@ -24,6 +25,7 @@ from rollergen.expr.values import (
     Load,
     Partial,
     Select,
+    Take,
     Unary,
     Value,
     Var,
@@ -102,6 +104,28 @@ def _just_an_axis(index: Index) -> str | None:
     return None
 
 
+def _taken(take: Take, op: TensorOp) -> Operand:
+    """What a take reads where as many rows differ as can: each id has a row of its own, as long as there are so many,
+    and each row begins a line of its own.
+
+    That is what ids drawn uniformly from a long table read; of a short one they would leave some rows out.
+    """
+    row = take.row
+    axes = [axis for axis in op.axes if any(axis.name in axes_of(value) for value in take.ids)]
+    number = linear(tuple(Index.axis(axis.name) for axis in axes), tuple(axis.extent for axis in axes))
+    count, most = prod(axis.extent for axis in axes), prod(take.extents)
+    offset = row.offset()
+    _, last = Index(offset.terms).bounds(op.ranges())
+    line = max(last + 1, _LINE_BYTES // ITEMSIZE[row.dtype])
+    buffer = replace(row.buffer, shape=(min(count, most), line))
+    rows = number % most if count > most else number
+    return Operand.of(buffer, (rows, Index(offset.terms)), row.axes() | {axis.name for axis in axes}, row.guard)
+
+
+_LINE_BYTES = 64
+"""Of a line of most devices' memories: rows of fewer bytes are read in lines of others that nobody asked for."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Phase:
     """One pass through the loops: a reduction (``reduces``) or the result.
@@ -155,6 +179,7 @@ class Facts:
 def facts_of(op: TensorOp, kept_rows: tuple[KeptRow, ...] = ()) -> Facts:
     """The facts of a tensor op."""
     operands = tuple(Operand.of(load.buffer, load.indices, load.axes(), load.guard) for load in op.loads())
+    operands += tuple(_taken(take, op) for take in op.takes())
     target_axes = frozenset().union(*(index.axes() for index in op.target))
     return Facts(
         op,
@@ -168,7 +193,7 @@ def facts_of(op: TensorOp, kept_rows: tuple[KeptRow, ...] = ()) -> Facts:
 
 
 def _phases(op: TensorOp, kept_rows: tuple[KeptRow, ...]) -> tuple[Phase, ...]:
-    position = {load: i for i, load in enumerate(op.loads())}
+    position: dict[Value, int] = {read: i for i, read in enumerate((*op.loads(), *op.takes()))}
     phases = []
     for number, reduction in enumerate(op.reductions):
         combine = tuple(reduction.combiner.combine)
@@ -184,7 +209,7 @@ def _phase(
     values: tuple[Value, ...],
     combine: tuple[Value, ...],
     kept_rows: tuple[KeptRow, ...],
-    position: Mapping[Load, int],
+    position: Mapping[Value, int],
 ) -> Phase:
     known = {r.value: r.name for r in kept_rows if r.phase <= number}
     kept = tuple(r.name for r in kept_rows if r.phase == number)
@@ -194,7 +219,7 @@ def _phase(
     own = {r.value for r in kept_rows if r.phase == number}
     for root in roots:
         _visit(root, known, own, reused, nodes)
-    read = tuple(position[node] for node in nodes if isinstance(node, Load))
+    read = tuple(position[node] for node in nodes if isinstance(node, (Load, Take)))
     counts = count_operations(tuple(nodes), combine, op)
     gathered: tuple[tuple[str, int], ...] = ()
     if combine and len(values) == 2:
@@ -255,7 +280,7 @@ def _operation(node: Value, op: TensorOp | None) -> str:
         return "exp_below" if below else "exp"
     if isinstance(node, (Unary, Binary)):
         return PRIMITIVES[node.op].cost or node.op
-    if isinstance(node, (Const, Load, Var, Partial)):
+    if isinstance(node, (Const, Load, Take, Var, Partial)):
         return ""
     if isinstance(node, IndexValue):
         return "index"

@@ -9,6 +9,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import is_named
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import costs_of
+from rollergen.program.model.facts import facts_of
 from rollergen.program.rprogram import UNROLL, Accumulator, BlockOrder, Loop, Stage
 from rollergen.tile.exact_traffic import traffic
 
@@ -53,4 +54,11 @@ def compulsory_bytes(stage: Stage) -> int:
         for one in traffic(whole, itemsize):
             if sizes[one.tensor] == itemsize:
                 seen[one.tensor] = max(seen.get(one.tensor, 0), one.transactions * itemsize)
-    return sum(seen.values())
+    return sum(seen.values()) + taken_bytes(stage)
+
+
+def taken_bytes(stage: Stage) -> int:
+    """Bytes of the elements that takes read where as many rows differ as can."""
+    taken = facts_of(stage.op).loads[len(stage.op.loads()) :]
+    extents = stage.op.extents()
+    return sum(prod(int(one.distinct(dim, extents)) for dim in range(len(one.indices))) * one.itemsize for one in taken)

@@ -1,0 +1,59 @@
+"""Ids in host memory, checked before a call: what `rg.take` of mode ``raise`` refuses.
+
+They are looked at by the host, not by the kernel: a kernel could only leave a mark, which the host would have to wait
+for.  One pass over them takes what reading them takes, beside rows that are as long as they are many.  Ids in a
+device's memory are not looked at: that would wait for the device.  No kernel reads outside a table whatever they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rollergen.expr.takes import check_ids, checked_ids
+from rollergen.expr.values import Buffer
+from rollergen.program.rprogram import RProgram
+from rollergen.runtime.device_arrays import on_device
+
+
+class HostIds:
+    """The inputs of a program that are looked at before each call."""
+
+    def __init__(self, program: RProgram) -> None:
+        places = {buffer.name: (number, buffer) for number, buffer in enumerate(program.inputs)}
+        self._checks = [
+            (*places[one.load.buffer.name], one.extent, one.elements())
+            for stage in program.stages
+            for one in checked_ids(stage.op)
+        ]
+
+    def __bool__(self) -> bool:
+        return bool(self._checks)
+
+    def check(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """ArgumentError, which names the input, for ids outside their table.  What the call refuses anyway is left to
+        it: arrays that are missing, or of another shape or dtype."""
+        for number, buffer, extent, elements in self._checks:
+            thing = arrays[number] if number < len(arrays) else named.get(buffer.name)
+            ids = _of_host(thing, buffer)
+            if ids is None:
+                continue
+            ids = ids if elements is None else ids.reshape(-1)[elements]
+            if not _surely_inside(ids, extent):
+                check_ids(ids, extent, buffer.name)
+
+
+def _of_host(thing: Any, buffer: Buffer) -> np.ndarray | None:
+    if not isinstance(thing, np.ndarray):
+        if thing is None or on_device(thing) or not hasattr(thing, "__array__"):
+            return None
+        thing = np.asarray(thing)
+    fits = thing.shape == buffer.shape and thing.dtype.kind in "iu"
+    return thing if fits else None
+
+
+def _surely_inside(ids: np.ndarray, extent: int) -> bool:
+    """Whether none is negative nor too large, found in one pass: as unsigned, negative ones are the largest."""
+    return bool(ids.view(f"u{ids.itemsize}").max() < extent)

@@ -1,0 +1,223 @@
+"""Takes: elements at places that are read.  Definition, interpreter, OpenCL C and CUDA text agree with NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.emit import emit
+from rollergen.errors import ArgumentError, ConstructionError, DtypeError, ExpressionError
+from rollergen.expr.canonical import canonicalize
+from rollergen.program.interpreter import interpret
+from rollergen.program.serial import from_json, to_json
+from tests.agreement.readers import device, run_opencl
+from tests.cuda.host import compiler
+from tests.cuda.test_programs import executed
+
+DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+MODES = ("raise", "clip", "wrap")
+PATTERNS = ("any", "equal", "first", "last", "ends", "outside")
+
+
+def drawn(seed):
+    """(table's shape, axis, shape of the ids, their dtype, mode, pattern): sizes that leave remainders of vectors."""
+    random = np.random.default_rng(seed)
+    shape = tuple(int(random.choice((1, 2, 3, 5, 8, 17, 33, 64))) for _ in range(random.integers(1, 4)))
+    ids = tuple(int(random.choice((1, 2, 3, 7, 16, 19))) for _ in range(random.integers(0, 3)))
+    axis = int(random.integers(-len(shape), len(shape)))
+    return shape, axis, ids, DTYPES[seed % 8], MODES[seed % 3], PATTERNS[random.integers(0, 6)]
+
+
+def places(random, shape, dtype, extent, mode, pattern):
+    """Ids of the pattern that the mode allows."""
+    info = np.iinfo(dtype)
+    beyond = 3 * extent if mode != "raise" else 0
+    low, high = max(info.min, -extent - beyond), min(info.max, extent - 1 + beyond)
+    some = {
+        "any": lambda: random.integers(low, high, shape, endpoint=True),
+        "equal": lambda: np.full(shape, random.integers(low, high, endpoint=True)),
+        "first": lambda: np.zeros(shape),
+        "last": lambda: np.full(shape, min(extent - 1, info.max)),
+        "ends": lambda: np.resize([low, high, 0, min(extent - 1, info.max)], shape),
+        "outside": lambda: np.resize([info.min, info.max] if mode != "raise" else [low, high], shape),
+    }[pattern]()
+    return np.asarray(some).astype(dtype)
+
+
+def programs(expression, name, count=2):
+    return [one.program for one in construct(canonicalize(expression), device(name), top_k=count)]
+
+
+def assert_all_readers(expression, arrays, want, names=("cpu", "v100", "mi50")):
+    for name in names:
+        for program in programs(expression, name):
+            given = {buffer.name: arrays[buffer.name] for buffer in program.inputs}
+            got = [interpret(program, given, device(name)).outputs, run_opencl(program, given, device(name))]
+            if name == "v100" and compiler() is not None:
+                got.append(executed(program, emit(program, device(name), "cuda"), given, False))
+            for one in got:
+                assert np.array_equal(one[program.outputs[0].name], want)
+            assert from_json(to_json(program)) == program
+
+
+@pytest.mark.parametrize("seed", range(48))
+@pytest.mark.every(6)
+def test_every_reader_takes_what_numpy_takes(seed):
+    shape, axis, ids_shape, dtype, mode, pattern = drawn(seed)
+    random = np.random.default_rng(seed)
+    table = random.random(shape, dtype="float32")
+    ids = places(random, ids_shape, dtype, shape[axis], mode, pattern)
+    expression = rg.take(rg.tensor("table", shape), rg.tensor("ids", ids_shape, dtype), axis, mode)
+    held = ids.astype(object) if dtype == "uint64" else ids.astype("int64")  # numpy.take casts to intp
+    extent = shape[axis]
+    at = {"raise": held, "clip": np.clip(held, 0, extent - 1), "wrap": held % extent}[mode]
+    want = np.take(table, np.asarray(at, "int64"), axis)
+    assert np.array_equal(expression.evaluate(table, ids), want)
+    assert_all_readers(expression, {"table": table, "ids": ids}, want)
+
+
+T = rg.tensor
+W, IDS = T("W", (21, 34)), T("ids", (5, 6), "int64")
+LAST, FIRST = T("last", (21, 9), "int32"), T("first", (21, 9), "int64")
+X, Y = T("X", (5, 6, 34)), T("Y", (34, 8))
+K = rg.reduce_axis("k", 6)
+COMPOSED = {
+    "along rows": (rg.compute((21, 9), lambda i, j: W[i, LAST[i, j]]), lambda a: np.take_along_axis(a["W"], a["last"].astype(int), 1), 1),
+    "two at once": (rg.compute((21, 9), lambda i, j: W[FIRST[i, j], LAST[i, j]]), lambda a: a["W"][a["first"], a["last"]], 1),
+    "with arithmetic": (rg.ops.relu(rg.ops.add(rg.ops.mul(rg.take(W, IDS), 2.0), X)), lambda a: np.maximum(2 * a["W"][a["ids"]] + a["X"], 0), 1),
+    "of a computed table": (rg.take(rg.ops.mul(W, 2.0), IDS), lambda a: 2 * a["W"][a["ids"]], 2),
+    "of computed ids": (rg.take(W, rg.ops.add(IDS, 1), mode="wrap"), lambda a: np.take(a["W"], a["ids"] + 1, 0, mode="wrap"), 1),
+    "of places that a take gives": (rg.take(W, rg.take(T("order", (7,), "int32"), IDS, mode="clip"), mode="wrap"), lambda a: np.take(a["W"], np.take(a["order"], a["ids"], mode="clip"), 0, mode="wrap"), 1),
+    "in rows that are kept": (rg.ops.amax(rg.take(W, IDS), dim=-1), lambda a: a["W"][a["ids"]].max(-1), 2),
+    "a factor of a product": (rg.ops.matmul(rg.take(W, IDS), Y), lambda a: a["W"][a["ids"]] @ a["Y"], 2),
+    "rows added up": (rg.compute((5, 34), lambda i, j: rg.sum(W[IDS[i, K], j], axis=K)), lambda a: a["W"][a["ids"]].sum(1), 2),
+    "a bias that is taken": (rg.ops.add(rg.ops.matmul(X, Y), rg.take(T("B", (11, 8)), IDS, mode="clip")), lambda a: a["X"] @ a["Y"] + np.take(a["B"], a["ids"], 0, mode="clip"), 1),
+    "on one side of a choice": (rg.compute((5, 6, 34), lambda i, j, k: rg.select(k < 20, W[IDS[i, j], k], 7.0)), lambda a: np.where(np.arange(34) < 20, a["W"][a["ids"]], 7), 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_takes_stand_wherever_values_do(name):
+    expression, numpys, stages = COMPOSED[name]
+    random = np.random.default_rng(1)
+    graph = canonicalize(expression)
+    assert len(graph.tensor_ops) == stages, graph.cuts
+    arrays = {b.name: random.integers(-3, 4, b.shape).astype(b.dtype) for b in graph.inputs}
+    arrays["ids"] = random.integers(-21, 21, (5, 6))
+    arrays |= {"last": random.integers(-34, 34, (21, 9)).astype("int32"), "first": random.integers(-21, 21, (21, 9))}
+    want = numpys(arrays)
+    assert np.array_equal(expression.evaluate(**{b.name: arrays[b.name] for b in graph.inputs}), want)
+    assert_all_readers(expression, arrays, want)
+
+
+def test_rows_that_are_taken_are_normalised_in_one_kernel():
+    expression = rg.ops.layer_norm(rg.ops.add(rg.take(W, IDS), X), (34,))
+    (op,) = canonicalize(expression).tensor_ops
+    assert len(op.takes()) == 1 and op.of_role("row")
+    random = np.random.default_rng(2)
+    arrays = random.random((21, 34), "float32"), random.integers(-21, 21, (5, 6)), random.random((5, 6, 34), "float32")
+    want = expression.evaluate(*arrays)
+    kernel = rg.build(expression, "cpu", cache=False, profile=False)
+    assert np.allclose(kernel(*arrays), want, atol=1e-5)
+    assert np.allclose(kernel.interpret(*arrays), want, atol=1e-5)
+
+
+@pytest.mark.parametrize("ids", [[3] * 32, range(32), [0, 31] * 16, [-1] * 32, [5, 6] * 16])
+@pytest.mark.parametrize("name", ["cpu", "v100", "mi50"])
+def test_counted_traffic_is_that_of_the_rows_that_were_read(name, ids):
+    ids = np.array(ids)
+    table = np.zeros((32, 40), "float32")
+    expression = rg.take(T("W", (32, 40)), T("ids", (32,), "int64"))
+    program = programs(expression, name, 1)[0]
+    (stage,) = program.stages
+    line = device(name).backing.transaction_bytes
+    for block in {0, stage.blocks // 2, stage.blocks - 1}:
+        found = interpret(program, {"W": table, "ids": ids}, device(name), {stage.name: [block]})
+        rows, columns = np.nonzero(next(iter(found.written.values())))
+        touched = {(int(ids[r]) % 32 * 40 + int(c)) * 4 // line for r, c in zip(rows, columns, strict=True)}
+        (own,) = (one for one in found.traffic if one.tensor == "W")
+        assert own.transactions == len(touched), block
+
+
+def test_the_model_has_as_many_rows_differ_as_can():
+    few, many, short = (
+        rg.build(rg.take(T("W", (v, 256)), T("ids", (n,), "int64")), "v100", profile=False).explain(as_dict=True)
+        for v, n in ((100_000, 512), (100_000, 65536), (512, 65536))
+    )
+    moved = [one["stages"][0]["traffic_bytes"]["dram"] for one in (few, many, short)]
+    assert moved[0] == pytest.approx(512 * (2 * 1024 + 8), rel=0.02)  # rows read and written, ids
+    assert moved[1] == pytest.approx(65536 * (2 * 1024 + 8), rel=0.02)
+    assert 65536 * (1024 + 8) < moved[2] < 0.65 * moved[1]  # rows that others have read, mostly from the cache
+
+
+def test_an_explanation_says_what_no_closed_form_tells():
+    text = rg.build(rg.take(W, IDS), "v100", profile=False).explain()
+    assert "take W: as the ids say, which nobody knows before the call" in text
+
+
+# The call, and what is refused ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    return rg.build(rg.take(W, IDS), "cpu", cache=False)
+
+
+def given(wrong=0):
+    ids = np.zeros((5, 6), "int64")
+    ids[2, 3] = wrong
+    return np.arange(21 * 34, dtype="float32").reshape(21, 34), ids
+
+
+@pytest.mark.parametrize("wrong", [21, -22, 2**62, -(2**62)])
+def test_a_call_refuses_ids_outside_the_table_by_their_place(kernel, wrong):
+    import torch
+
+    table, ids = given(wrong)
+    text = rf"ids holds {wrong} at \(2, 3\); expected indices from -21 to 20"
+    calls = (
+        lambda: kernel(table, ids), lambda: kernel(table, ids=ids), lambda: kernel.interpret(table, ids),
+        lambda: kernel(torch.from_numpy(table), torch.from_numpy(ids)), lambda: rg.take(W, IDS).evaluate(table, ids),
+    )  # fmt: skip
+    for call in (*calls[:4], calls[0]):
+        with pytest.raises(ArgumentError, match=text):
+            call()
+    with pytest.raises(ArgumentError, match=f"holds {wrong}"):
+        calls[4]()
+    for right in (20, -21):
+        table, ids = given(right)
+        assert np.array_equal(kernel(table, ids), table[ids])
+
+
+def test_only_ids_that_are_read_are_checked():
+    narrow = rg.build(rg.compute((5, 34), lambda i, j: W[IDS[i, 2], j]), "cpu", cache=False, profile=False)
+    table, ids = given(99)
+    assert np.array_equal(narrow(table, ids), table[ids[:, 2]])
+    with pytest.raises(ArgumentError, match="ids holds 99"):
+        rg.build(rg.take(W, rg.ops.flip(IDS, (0,))), "cpu", cache=False, profile=False)(table, ids)
+
+
+def test_ids_that_cannot_be_outside_need_no_check():
+    from rollergen.runtime.ids import HostIds
+
+    table = T("table", (256, 3))
+    inside = rg.take(table, T("ids", (4,), "uint8")), rg.take(table, rg.ops.remainder(T("ids", (4,), "int64"), 256))
+    for expression in inside:
+        assert not HostIds(programs(expression, "cpu", 1)[0])
+    assert HostIds(programs(rg.take(table, T("ids", (4,), "int16")), "cpu", 1)[0])
+
+
+def test_what_is_no_take_is_refused_by_name():
+    scores = T("scores", (4, 21))
+    for made, error, text in (
+        (lambda: rg.take(W, scores), DtypeError, "rg.take: ids has dtype float32; expected an integer dtype"),
+        (lambda: rg.take(W, IDS, 2), ExpressionError, "rg.take: axis is 2; W has 2 dimensions"),
+        (lambda: rg.take(W, IDS, mode="nearest"), ExpressionError, "mode is 'nearest'; expected one of raise, clip, wrap"),
+        (lambda: rg.take(W, [1, 2]), ExpressionError, r"rg.take: ids is \[1, 2\]; expected a tensor"),
+        (lambda: rg.build(rg.take(W, rg.ops.argmax(scores, 1)), "v100", profile=False), ExpressionError, "are computed"),
+        (lambda: rg.build(rg.take(W, IDS), "ipu"), ConstructionError, "exchanges decided before the call"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=text):
+            made()
