@@ -21,6 +21,14 @@ def matmul(m: int, k: int, n: int, dtype: str = "float16", **how):
     return rg.ops.matmul(T("A", a, dtype), T("B", shapes, dtype), **how)
 
 
+def gated(m: int, k: int, n: int, dtype: str = "float16", names: tuple[str, ...] = ("A", "B", "A", "C"), **how):
+    """A product less what is positive of another; ``names`` of their factors."""
+    a, b = ((m, k), (n, k)) if how.get("transpose_b") else ((m, k), (k, n))
+    given = {name: T(name, shape, dtype) for name, shape in zip(names, (a, b, a, b), strict=True)}
+    one, other = (rg.ops.matmul(given[names[at]], given[names[at + 1]], **how) for at in (0, 2))
+    return rg.ops.sub(rg.ops.relu(one), other)
+
+
 def nhwc_convolution(n: int, h: int, w: int, ci: int, co: int, r: int, dtype: str = "float16"):
     """Of images that lie channels last, padded so that the output is as large."""
     image, weights = T("X", (n, h, w, ci), dtype), T("W", (r, r, ci, co), dtype)
@@ -54,6 +62,16 @@ CASES = {
     "tf32": ("a100", lambda: matmul(*ODD, "float32"), MatrixPlan("mma_tf32", 1, 2, 2, 1, 2)),
     "int8": ("h200", lambda: matmul(*ODD, "int8"), MatrixPlan("mma_s8", 1, 2, 2, 1, 1, 2)),
     "bfloat16": ("a100", lambda: matmul(48, 32, 32, "bfloat16"), MatrixPlan("mma_bf16", 1, 2, 2, 1, 1)),
+    "wmma, gated": ("v100", lambda: gated(*ODD), MatrixPlan("wmma", 1, 2, 2, 1, 1)),
+    "wmma, gated, two buffers": (
+        "v100", lambda: gated(72, 88, 104, transpose_b=True), MatrixPlan("wmma", 2, 1, 1, 2, 2, 2),
+    ),
+    "mma, gated": ("a100", lambda: gated(*ODD), MatrixPlan("mma", 1, 2, 2, 1, 1)),
+    "mma, gated, a ring of three buffers": ("h200", lambda: gated(72, 88, 104), MatrixPlan("mma", 2, 2, 1, 2, 1, 3)),
+    "mma, gated by common weights": (
+        "a100", lambda: gated(*WHOLE, names=("A", "B", "C", "B")), MatrixPlan("mma", 2, 1, 1, 2, 1),
+    ),
+    "tf32, gated": ("a100", lambda: gated(*ODD, "float32"), MatrixPlan("mma_tf32", 1, 2, 2, 1, 2)),
     "mma, one block of k": ("a100", lambda: matmul(40, 16, 40), MatrixPlan("mma", 1, 2, 1, 1, 1)),
 }  # fmt: skip
 

@@ -80,7 +80,7 @@ def _split(
 ) -> Iterator[Candidate]:
     """Where blocks are fewer than units: parts of the sum side by side, put together by a second stage."""
     for parts in part_counts(variant.op, variant.roles.k, _LEAST_STEPS * instruction.k, _CROWD, device, rules):
-        pair = split_reduction(variant.op, variant.roles.k, parts)
+        pair = split_reduction(variant.op, variant.roles.k, parts) if variant.op.components == 1 else None
         if pair is None:
             continue
         combine = combine_stage(pair[1], device, rules)

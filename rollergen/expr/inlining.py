@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 from math import prod
 
 from rollergen.expr.index import Index, linear
-from rollergen.expr.joint_sums import joint_sums
+from rollergen.expr.joint_sums import is_joint, joint_sums
 from rollergen.expr.language import Tensor, computed
 from rollergen.expr.reductions import Reduce, free_axes, without_unit_axes
 from rollergen.expr.values import IndexValue, Load, Take, Value, loads, read_of, takes, transform, walk, with_read
@@ -267,7 +268,8 @@ def as_one_stage(expansion: Expansion, separator: Separator, rows: RowLimits) ->
     axes = [name for name, extent in _axes(expansion) if extent > 1]
     single = _single(expansion, nodes, axes)
     if single is not None:
-        return single if _each_once(expansion, separator, axes) else Misfit(_REUSED)
+        joint = any(map(is_joint, reductions_of(single.body)))
+        return single if _each_once(expansion, separator, axes, joint) else Misfit(_REUSED)
     row = _row_axes(expansion, nodes)
     if row is None and not _over_one_row(expansion, nodes, axes):
         return Misfit(_several(nodes))
@@ -363,13 +365,24 @@ def _unified(body: Value, nodes: Iterable[Reduce], names: tuple[str, ...]) -> Va
     return substitute(body, {old: new for old, new in mapping.items() if str(new) != old})
 
 
-def _each_once(expansion: Expansion, separator: Separator, axes: list[str]) -> bool:
+def _each_once(expansion: Expansion, separator: Separator, axes: list[str], joint: bool = False) -> bool:
     """Whether every inlined reduction is computed once for each of its points that is needed: it is read at one place
-    (not on either side of a choice between elements, as at a mirrored border), and there element by element."""
+    (not on either side of a choice between elements, as at a mirrored border), and there element by element.
+
+    ``joint``: or at places that have no element in common, such as the two halves of a gated product."""
     reads = [read for read in expansion.reads if separator.has_reduction(read.tensor)]
-    if len({(id(read.tensor), read.indices) for read in reads}) > len({id(read.tensor) for read in reads}):
-        return False
+    places = dict.fromkeys((id(read.tensor), read.indices) for read in reads)
+    for (one, here), (other, there) in combinations(places, 2):
+        if one == other and not (joint and _disjoint(here, there, expansion.extents)):
+            return False
     return all(injective(read, expansion.extents, axes) for read in reads)
+
+
+def _disjoint(here: tuple[Index, ...], there: tuple[Index, ...], extents: Mapping[str, int]) -> bool:
+    """Whether the indices are far apart along some dimension."""
+    ranges = {name: (0, extent - 1) for name, extent in extents.items()}
+    bounds = ((a.bounds(ranges), b.bounds(ranges)) for a, b in zip(here, there, strict=True))
+    return any(a[1] < b[0] or b[1] < a[0] for a, b in bounds)
 
 
 def injective(read: Read, extents: Mapping[str, int], axes: Iterable[str]) -> bool:

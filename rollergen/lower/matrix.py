@@ -36,12 +36,12 @@ from rollergen.program.rprogram import GROUP, THREAD
 
 @dataclass(frozen=True)
 class Matrices:
-    """The instruction in one stage: ``depth`` of its tiles; positions of the loops over ``rows`` and ``columns`` of
-    fragments (none where there is one), and of those ``inside`` a fragment."""
+    """The instruction in one stage: loads whose ``products`` the components are; ``depth`` of its tiles; positions of
+    the loops over ``rows`` and ``columns`` of fragments (none where there is one), and of those ``inside`` one."""
 
     instruction: Instruction
     shape: MatrixShape
-    loads: tuple[int, int]
+    products: tuple[tuple[int, int], ...]
     depth: int
     rows: tuple[int, ...]
     columns: tuple[int, ...]
@@ -64,32 +64,35 @@ def matrices_of(context: Context) -> Matrices:
     inside = tuple(
         p for p, x in enumerate(stage.loops) if x.kind != GROUP and x.axis in sizes and x.stride < sizes[x.axis]
     )
-    return Matrices(one, shape, (operands.a, operands.b), depth, over(m), over(n), inside)
+    return Matrices(one, shape, operands.products, depth, over(m), over(n), inside)
 
 
-def reduce_matrices(context: Context, place: Place, reduction: Reduction) -> Registers:
-    """The reduction over all its loops; its results, each with the thread that stores it."""
+def reduce_matrices(context: Context, place: Place, reduction: Reduction) -> tuple[Registers, ...]:
+    """The reduction over all its loops; its components' results, each with the thread that stores it."""
     out, nest = context.out, context.nest
     matrices = matrices_of(context)
     acc = reductions.make_levels(out, nest, reduction)[-1]
     reductions.start(out, place, acc)
     inside = frozenset(p for p in nest.positions("reduce", after=nest.tile_depth) if p < matrices.depth)
-    loads = {number: nest.loads[number] for number in matrices.loads}
+    loads = {number: nest.loads[number] for pair in matrices.products for number in pair}
     phase = Phase(inside, loads, matrices.depth, True, None, together=True)
-    descend(context, place, nest.tile_depth, phase, lambda here: _multiply(context, here, matrices, acc.components[0]))
+    descend(context, place, nest.tile_depth, phase, lambda here: _multiply(context, here, matrices, acc.components))
     if matrices.shape.layout == "opaque":
-        _hand_out(context, place, matrices, acc.components[0])
-    return acc.components[0]
+        _hand_out(context, place, matrices, acc.components)
+    return acc.components
 
 
-def _multiply(context: Context, place: Place, matrices: Matrices, acc: Registers) -> None:
-    """All products of one step of k."""
-    out = context.out
-    a = _fetch(context, place, matrices, 0)
-    b = _fetch(context, place, matrices, 1)
+def _multiply(context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...]) -> None:
+    """All products of one step of k; a factor that several of them share is loaded once."""
+    out, fetched = context.out, {}
+    for which in (0, 1):
+        for load in dict.fromkeys(pair[which] for pair in matrices.products):
+            fetched[which, load] = _fetch(context, place, matrices, which, load)
     with reductions.loops_over(out, place, (*matrices.rows, *matrices.columns)):
-        along_k = (_along_k(context, place, matrices, which) for which in (0, 1))
-        out.collective(MultiplyMatrix(matrices.shape, _fragment(place, acc), a(place), b(place), *along_k))
+        for (a, b), acc in zip(matrices.products, components, strict=True):
+            along_k = (_along_k(context, place, matrices, load) for load in (a, b))
+            factors = (fetched[0, a](place), fetched[1, b](place))
+            out.collective(MultiplyMatrix(matrices.shape, _fragment(place, acc), *factors, *along_k))
 
 
 def _fragment(place: Place, acc: Registers) -> Element:
@@ -98,14 +101,14 @@ def _fragment(place: Place, acc: Registers) -> Element:
     return Element(whole.name, whole.indices[:-2], whole.dtype)
 
 
-def _fetch(context: Context, place: Place, matrices: Matrices, which: int):  # type: ignore[no-untyped-def]
+def _fetch(context: Context, place: Place, matrices: Matrices, which: int, number: int):  # type: ignore[no-untyped-def]
     """Fragments of one operand for all tiles of an execution width; how to find that of a tile."""
     out, nest = context.out, context.nest
     one, over = matrices.instruction, (matrices.rows, matrices.columns)[which]
     registers = (one.a_registers, one.b_registers)[which]
     count = nest.loops[over[0]].extent if over else 1
     together = 2 if which == 1 and one.layout == "quads" and count % 2 == 0 else 1
-    load = nest.op.loads()[matrices.loads[which]]
+    load = nest.op.loads()[number]
     shape = (*((count // together,) if over else ()), *((together,) if together > 1 else ()), registers)
     name = out.register(load.buffer.name.lower(), "uint32", shape)
 
@@ -118,42 +121,42 @@ def _fetch(context: Context, place: Place, matrices: Matrices, which: int):  # t
         return Element(name, indices, "uint32")
 
     if not over:
-        out.collective(_load(context, place, matrices, which, Element(name, (), "uint32"), 1))
+        out.collective(_load(context, place, matrices, which, number, Element(name, (), "uint32"), 1))
         return fragment
     variable = nest.variables[over[0]]
     with out.loop(variable, count // together, (0, count // together - 1), unroll=True) as at:
         here = place.bind({over[0]: at * together})
-        out.collective(_load(context, here, matrices, which, Element(name, (at,), "uint32"), together))
+        out.collective(_load(context, here, matrices, which, number, Element(name, (at,), "uint32"), together))
     out.ranges[variable] = (0, count - 1)
     return fragment
 
 
 def _load(
-    context: Context, place: Place, matrices: Matrices, which: int, fragment: Element, together: int
+    context: Context, place: Place, matrices: Matrices, which: int, load: int, fragment: Element, together: int
 ) -> LoadMatrix:
     """One load from the operand's staged tile, at the corner of a fragment or at this thread's row of it."""
     out = context.out
-    staged = _staged(context, place, matrices, which)
+    staged = _staged(context, place, matrices, load)
     corner = place.bind(dict.fromkeys(matrices.inside, Index()))
     offset = staged_access(out, corner, staged).offset
-    along_k = _along_k(context, place, matrices, which)
+    along_k = _along_k(context, place, matrices, load)
     if matrices.shape.layout == "quads":
         offset = offset + _own_row(context, matrices, which, along_k, staged.pitch)
     pointer, offset = out.place(staged.pointer, offset.simplify(out.ranges))
     return LoadMatrix(matrices.shape, "ab"[which], fragment, pointer, offset, staged.pitch, along_k, together)
 
 
-def _staged(context: Context, place: Place, matrices: Matrices, which: int) -> Staged:
-    nest, number = context.nest, matrices.loads[which]
+def _staged(context: Context, place: Place, matrices: Matrices, number: int) -> Staged:
+    nest = context.nest
     source = place.source(nest.op.loads()[number])
     if not isinstance(source, Staged):
         raise ProgramError(f"stage {nest.stage.name}: load {number} is not staged for {matrices.shape}")
     return source
 
 
-def _along_k(context: Context, place: Place, matrices: Matrices, which: int) -> bool:
+def _along_k(context: Context, place: Place, matrices: Matrices, load: int) -> bool:
     """Whether the staged tile's rows run along k."""
-    return _staged(context, place, matrices, which).copy.order[-1] == matrix_axes(context.nest.stage)[2]
+    return _staged(context, place, matrices, load).copy.order[-1] == matrix_axes(context.nest.stage)[2]
 
 
 def _own_row(context: Context, matrices: Matrices, which: int, along_k: bool, pitch: int) -> Index:
@@ -168,7 +171,7 @@ def _own_row(context: Context, matrices: Matrices, which: int, along_k: bool, pi
     return near * pitch + far * block
 
 
-def _hand_out(context: Context, place: Place, matrices: Matrices, acc: Registers) -> None:
+def _hand_out(context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...]) -> None:
     """Opaque fragments, one after the other, through local memory to the threads that store their elements."""
     out, nest, one = context.out, context.nest, matrices.instruction
     pitch = scratch_pitch(one)
@@ -181,12 +184,13 @@ def _hand_out(context: Context, place: Place, matrices: Matrices, acc: Registers
     columns = one.n // COLUMNS
     row, column = Index.axis(threads[0]), Index.axis(threads[1]) * columns
     with reductions.loops_over(out, place, (*matrices.rows, *matrices.columns)):
-        fragment = _fragment(place, acc)
-        out.collective(StoreMatrix(matrices.shape, fragment, whole, corner, pitch))
-        out.collective(WarpBarrier())
-        for far in range(one.m // ROWS):
-            _take_row(context, whole, corner + (row + far * ROWS) * pitch + column, fragment, far, columns)
-        out.collective(WarpBarrier())
+        for acc in components:
+            fragment = _fragment(place, acc)
+            out.collective(StoreMatrix(matrices.shape, fragment, whole, corner, pitch))
+            out.collective(WarpBarrier())
+            for far in range(one.m // ROWS):
+                _take_row(context, whole, corner + (row + far * ROWS) * pitch + column, fragment, far, columns)
+            out.collective(WarpBarrier())
 
 
 def _take_row(context: Context, whole: Pointer, offset: Index, fragment: Element, far: int, columns: int) -> None:

@@ -179,7 +179,7 @@ def _reduce(
     used = loads(*(value for _, value in made), *bodies)
     phase = Phase(tile_loops(nest, "spatial", "reduce", "row"), nest.numbered(used), nest.innermost, True, nest.lane)
     if nest.instruction is not None:
-        return (reduce_matrices(context, place, reduction),)
+        return reduce_matrices(context, place, reduction)
     levels = reductions.make_levels(out, nest, reduction)
     acc = levels[-1]
     reductions.start(out, place, levels[0])

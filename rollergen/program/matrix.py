@@ -67,20 +67,41 @@ def fragment_loops(instruction: Instruction) -> tuple[tuple[tuple[str, int], ...
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Numbers of the loads that are the m x k and the k x n factor."""
+    """Numbers of the loads that are the m x k and the k x n factor of each component's product."""
 
-    a: int
-    b: int
+    products: tuple[tuple[int, int], ...]
+
+    @property
+    def a(self) -> tuple[int, ...]:
+        """The m x k factors, each once: products may share one."""
+        return tuple(dict.fromkeys(a for a, _ in self.products))
+
+    @property
+    def b(self) -> tuple[int, ...]:
+        """The k x n factors, each once."""
+        return tuple(dict.fromkeys(b for _, b in self.products))
 
 
 def matrix_operands(op: TensorOp, axes: tuple[str, ...], instruction: Instruction) -> Operands | None:
-    """The factors, if the tensor op is a sum of products that the instruction computes along (m, n, k)."""
+    """The factors, if the tensor op has sums of products that the instruction computes along (m, n, k)."""
     if len(op.reductions) != 1 or len(axes) != 3 or op.of_role("row"):
         return None
     reduction = op.reductions[0]
-    body = reduction.bodies[0]
-    if reduction.combiner.name != "sum" or len(reduction.bodies) != 1 or tuple(reduction.axes) != axes[2:]:
+    if reduction.combiner.name != "sum" or tuple(reduction.axes) != axes[2:]:
         return None
+    found = []
+    for body in reduction.bodies:
+        pair = _factors(op, body, axes, instruction)
+        if pair is None:
+            return None
+        found.append(pair)
+    return Operands(tuple(found))
+
+
+def _factors(
+    op: TensorOp, body: Value, axes: tuple[str, ...], instruction: Instruction
+) -> tuple[int, int] | None:
+    """Numbers of the m x k and the k x n factor of one product."""
     if body.dtype != instruction.accumulator_dtype or not isinstance(body, Binary) or body.op != "mul":
         return None
     factors = [_factor(part, instruction) for part in (body.a, body.b)]
@@ -93,7 +114,7 @@ def matrix_operands(op: TensorOp, axes: tuple[str, ...], instruction: Instructio
     if not {m, k} <= a.axes() or not {n, k} <= b.axes() or n in a.axes() or m in b.axes():
         return None
     loads = op.loads()
-    return Operands(loads.index(a), loads.index(b))
+    return loads.index(a), loads.index(b)
 
 
 def _factor(value: Value, instruction: Instruction) -> Load | None:

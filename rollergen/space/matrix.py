@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
+from rollergen.program.assemble.matrix import axes_of
 from rollergen.program.assemble.plan import Roles
+from rollergen.program.matrix import matrix_operands
 from rollergen.program.rprogram import GROUP, THREAD, UNROLL
 from rollergen.space.contraction import REACH
 from rollergen.space.engine import Digit, TileSpace, limit
@@ -33,9 +35,12 @@ def matrix_tiles(
         Digit("gn", n, GROUP, _WIDTHS),
     )
 
+    operands = matrix_operands(op, axes_of(roles), instruction)
+    assert operands is not None  # asked before a space is
+
     def registers(fm, fn):
-        operands = fm * instruction.a_registers + fn * instruction.b_registers
-        return fm * fn * instruction.accumulator_registers + operands
+        a, b = len(operands.a) * instruction.a_registers, len(operands.b) * instruction.b_registers
+        return fm * fn * instruction.accumulator_registers * op.components + fm * a + fn * b
 
     def short(fm, fn, gm, gn):
         short_m = (fm * gm * instruction.m < 2 * m_extent) | (fm * gm == 1)

@@ -53,6 +53,19 @@ def batched(name, m, n, k):
     return ops.batch_matmul(T("x", (3, m, k)), T(name, (3, k, n)))
 
 
+def halves(m, n, k):
+    """The gate and what it lets through are the halves of one product."""
+    gate, value = ops.chunk(linear("w", m, 2 * n, k), 2, 1)
+    return ops.mul(ops.relu(gate), value)
+
+
+def cell(m, n, k):
+    """As the state of an LSTM cell, of the quarters of one product."""
+    i, f, g, o = ops.chunk(linear("w", m, 4 * n, k), 4, 1)
+    state = ops.add(ops.mul(ops.relu(f), T("state", (m, n))), ops.mul(i, ops.relu(g)))
+    return ops.sub(ops.minimum(state, 1000), ops.relu(o))
+
+
 def narrow(m, n, k, dtype):
     return ops.mul(ops.relu(linear("g", m, n, k, dtype)), linear("u", m, n, k, dtype))
 
@@ -73,9 +86,12 @@ GATES = {
     "constant weights": lambda *s: ops.mul(linear("g", *s, constant=True), linear("u", *s, constant=True)),
     "float16": lambda *s: narrow(*s, "float16"),
     "int8": lambda *s: narrow(*s, "int8"),
+    "halves": halves,
+    "cell": cell,
     "batches": lambda *s: ops.mul(ops.relu(batched("g", *s)), batched("u", *s)),
     "images": lambda *s: ops.mul(ops.relu(image("g", *s)), image("u", *s)),
 }  # fmt: skip
+COMPONENTS = {"three": 3, "cell": 4}
 SHAPES = st.tuples(st.integers(2, 70), st.integers(2, 70), st.integers(2, 130))
 ROUNDED = {"float16": 2.0**-10}
 """Of products of sums that the output's dtype does not hold."""
@@ -85,7 +101,7 @@ def fused(name, shape, on) -> tuple[rg.Tensor, list[RProgram]]:
     """The expression and the programs in which its sums are components of one reduction."""
     expression = GATES[name](*shape)
     graph = canonicalize(expression)
-    assert [op.components for op in graph.tensor_ops] == [3 if name == "three" else 2]
+    assert [op.components for op in graph.tensor_ops] == [COMPONENTS.get(name, 2)]
     return expression, [one.program for one in construct(graph, device(on), top_k=6)]
 
 

@@ -105,6 +105,27 @@ def test_gated_products_take_no_longer_than_each_alone_and_read_their_common_fac
     assert seconds(ops.mul(ops.silu(gate), up), device) < apart
 
 
+def test_places_of_a_product_that_have_no_element_in_common_are_computed_side_by_side():
+    gate, up = ops.chunk(linear("w", n=2 * N), 2, 1)
+    graph = planned(ops.mul(ops.silu(gate), up), target("v100"))
+    assert [op.components for op in graph.tensor_ops] == [2]
+
+
+def test_a_product_whose_elements_are_read_at_several_places_each_is_stored():
+    wide = linear("w", n=N + 1)
+    graph = planned(rg.compute((M, N), lambda i, j: wide[i, j] * wide[i, j + 1]), target("v100"))
+    assert [op.components for op in graph.tensor_ops] == [1, 0]
+
+
+def test_of_the_gates_of_a_cell_the_input_s_are_one_stage_with_what_follows():
+    x, h, state = (T(name, 16, 512) for name in ("x", "h", "state"))
+    gates = ops.add(linear("w", x, 4 * 512), linear("v", h, 4 * 512))
+    i, f, g, o = ops.chunk(gates, 4, 1)
+    state = ops.add(ops.mul(ops.sigmoid(f), state), ops.mul(ops.sigmoid(i), ops.tanh(g)))
+    graph = planned(ops.mul(ops.sigmoid(o), ops.tanh(state)), target("v100"))
+    assert [op.components for op in graph.tensor_ops] == [1, 4]
+
+
 @pytest.mark.parametrize("operand, rows, stages", [(ops.gelu, M, 2), (ops.relu, M, 2), (ops.relu, 1, 1)])
 def test_an_operand_is_stored_first_where_computing_it_at_each_use_takes_longer(operand, rows, stages):
     x, w = T("x", rows, 1024, dtype="float16"), T("w", 1024, 1024, dtype="float16")

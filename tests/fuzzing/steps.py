@@ -89,11 +89,26 @@ def _own_reduction(w: Writer, x: Line) -> str:
     return f"(lambda k: rg.compute({shape}, lambda {', '.join(kept)}: {reduced}))({k})"
 
 
+_GATED = (8, 33)
+"""Widths of products that are gated by others: what is drawn for all others stays the same."""
+
+
+def _gated(w: Writer, x: Line, n: int) -> str:
+    """Products of one factor, of which one says how much of the other is let through: of two matrices, or of one."""
+    if n == _GATED[0]:
+        gate, up = (w.given((n, x.shape[-1]), x.dtype) for _ in range(2))
+        return f"ops.mul(ops.relu(ops.linear({x.target}, {gate})), ops.linear({x.target}, {up}))"
+    both = w.given((2 * n, x.shape[-1]), x.dtype)
+    return f"(lambda a, b: ops.sub(ops.abs(a), b))(*ops.chunk(ops.linear({x.target}, {both}), 2, -1))"
+
+
 def _product(w: Writer, x: Line) -> str:
     if len(x.shape) < 2:
         return ""
     n = w.random.choice([1, 3, 8, 17, 33, 64, 67, 131])
     if w.random.random() < 0.3:
+        if n in _GATED:
+            return _gated(w, x, n)
         bias = f", {w.given((n,), x.dtype)}" if w.random.random() < 0.5 and "float" in x.dtype else ""
         return f"ops.linear({x.target}, {w.given((n, x.shape[-1]), x.dtype)}{bias})"
     if w.random.random() < 0.2:

@@ -110,7 +110,7 @@ def _copies(
     op: TensorOp, roles: Roles, plan: MatrixPlan, device: Device, rules: AlignmentRules, loops: list[Loop],
     first_inner: int,
 ) -> tuple[Copy, ...]:  # fmt: skip
-    """Both operands, each as it lies in memory where the instruction's loads can turn it, else with k inside."""
+    """All operands, each as it lies in memory where the instruction's loads can turn it, else with k inside."""
     instruction = device.instruction(plan.instruction)
     operands = matrix_operands(op, axes_of(roles), instruction)
     layer = device.kind.block_layer
@@ -122,7 +122,8 @@ def _copies(
     padding = ROW_BYTES // ITEMSIZE[factor_dtype(instruction)] if rules.bank else 0
     copies = []
     sizes = {roles.m: instruction.m, roles.n: instruction.n, roles.k: instruction.k}
-    for number, axis in ((operands.a, roles.m or ""), (operands.b, roles.n or "")):
+    factors = [(number, roles.m or "") for number in operands.a] + [(number, roles.n or "") for number in operands.b]
+    for number, axis in factors:
         load = op.loads()[number]
         along = fill_axis(op, load, (roles.k, axis), device)
         order = (roles.k, axis) if along == axis and turns else (axis, roles.k)

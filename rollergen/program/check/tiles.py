@@ -214,8 +214,9 @@ def check_matrix(stage: Stage, device: Device) -> None:
         )
     _check_tile(stage, instruction)
     _check_nest(stage, device)
-    for axis, load in zip(axes, (operands.a, operands.b), strict=False):
-        _check_operand(stage, device, instruction, axis, load)
+    for axis, own in zip(axes, (operands.a, operands.b), strict=False):
+        for load in own:
+            _check_operand(stage, device, instruction, axis, load)
 
 
 def _check_tile(stage: Stage, instruction: Instruction) -> None:

@@ -60,27 +60,30 @@ def steps_of(nest: Nest, device: Device) -> Number:
 def products(nest: Nest, device: Device) -> Number:
     """Matrix instructions of one execution width in one block."""
     rows, columns = tiles(nest, device)
-    return steps_of(nest, device) * rows * columns
+    return steps_of(nest, device) * rows * columns * nest.facts.components
 
 
 def fragment_registers(nest: Nest, device: Device) -> Number:
     """Registers of a thread that hold operands."""
     one = device.instruction(nest.stage.compute.instruction)
+    operands = matrix_operands(nest.facts.op, matrix_axes(nest.stage), one)
+    if operands is None:
+        return 0
     rows, columns = tiles(nest, device)
-    return rows * one.a_registers + columns * one.b_registers
+    return len(operands.a) * rows * one.a_registers + len(operands.b) * columns * one.b_registers
 
 
 def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
-    """The loads of both operands' fragments, and those of opaque results that pass through the block's layer."""
+    """The loads of all operands' fragments, and those of opaque results that pass through the block's layer."""
     one = device.instruction(nest.stage.compute.instruction)
     operands = matrix_operands(nest.facts.op, matrix_axes(nest.stage), one)
     if operands is None:
         return ()
     steps, (rows, columns) = steps_of(nest, device), tiles(nest, device)
     found = []
-    for load, count, registers in (
-        (operands.a, rows, one.a_registers), (operands.b, columns, one.b_registers),
-    ):  # fmt: skip
+    factors = [(load, rows, one.a_registers) for load in operands.a]
+    factors += [(load, columns, one.b_registers) for load in operands.b]
+    for load, count, registers in factors:
         copy = block_copy(nest, load)
         if copy is not None:
             layer = device.layer(copy.to_layer)
@@ -89,7 +92,8 @@ def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
             service = per_distinct(lambda extent, pitch=pitch, layer=layer: _row_service(pitch(extent), layer), row)
             loads = steps * count * registers / _REGISTERS_AT_ONCE
             found.append(Access(load, "read", copy.to_layer, loads, ROW_BYTES, service))
-    return (*found, *_results_through(nest, device, one, rows * columns, found))
+    results = rows * columns * nest.facts.components
+    return (*found, *_results_through(nest, device, one, results, found))
 
 
 def _results_through(
