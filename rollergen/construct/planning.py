@@ -9,8 +9,8 @@ from rollergen.construct.choose import construct
 from rollergen.dropped import collected_drops, standing
 from rollergen.errors import ConstructionError, DoesNotFitError
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.inlining import RowLimits
 from rollergen.expr.language import Tensor
+from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions

@@ -16,8 +16,8 @@ from dataclasses import replace
 
 from rollergen.expr.guards import relative_to
 from rollergen.expr.index import Index
-from rollergen.expr.inlining import RowLimits
 from rollergen.expr.language import Tensor
+from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import Graph, cut, fastest_cut
 from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Buffer, IndexValue, Load, Take, Value, Within, read_of, transform, walk, with_read

@@ -11,20 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rollergen.expr.inlining import (
-    Expansion,
-    Inliner,
-    Misfit,
-    OneStage,
-    Read,
-    RowLimits,
-    Separator,
-    as_one_stage,
-    injective,
-    reductions_of,
-)
+from rollergen.expr.inlining import Expansion, Inliner, Read, Separator, reductions_of
 from rollergen.expr.joint_sums import is_joint
 from rollergen.expr.language import Tensor
+from rollergen.expr.one_stage import Misfit, OneStage, RowLimits, fitted, injective
 from rollergen.expr.reads import computed_tensors, producers_first
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import Binary, Cast, Load, Select, Unary, Value, loads, takes, walk
@@ -68,8 +58,9 @@ class Planner:
         roots = list(dict.fromkeys((*self._outputs, *(one.tensor for one in cuts))))
         while True:
             inliner = Inliner(separator, {id(root) for root in roots})
-            expansions = {id(root): inliner.expand(root) for root in roots}
-            tried = {key: as_one_stage(expansion, separator, rows) for key, expansion in expansions.items()}
+            fits = {id(root): fitted(inliner.expand(root), separator, rows) for root in roots}
+            expansions = {key: expansion for key, (expansion, _) in fits.items()}
+            tried = {key: stage for key, (_, stage) in fits.items()}
             stages = {key: one for key, one in tried.items() if isinstance(one, OneStage)}
             problem = _problem(expansions, tried, inliner)
             if problem is not None:
@@ -128,8 +119,7 @@ def _long(expansion: Expansion, names: Iterable[str]) -> list[str]:
 
 def _own_axes(expansion: Expansion) -> list[str]:
     """Axes of the root that are longer than 1."""
-    assert expansion.root.producer is not None
-    return _long(expansion, (name for name, _ in expansion.root.producer.axes))
+    return _long(expansion, (name for name, _ in expansion.axes))
 
 
 def _outside(value: Value) -> Iterator[Load]:
@@ -241,7 +231,7 @@ def _to_materialise(
     reducing = [t for t in ordered if inliner.reduces(t)]
     for tensor in reversed(reducing):
         worth = shared or separator.has_reduction(tensor) or _reused(expansion, tensor)
-        if worth and isinstance(as_one_stage(inliner.expand(tensor), separator, rows), OneStage):
+        if worth and isinstance(fitted(inliner.expand(tensor), separator, rows)[1], OneStage):
             return tensor
     if reducing:
         return next(t for t in reducing if separator.has_reduction(t))

@@ -258,7 +258,7 @@ def _widen(value: Value, narrow: str, wide: str) -> Value:
 
 
 def _widen_compared(cond: Value, narrow: str, wide: str) -> Value:
-    """`cond` of the same numbers as the values it chooses between: the sign that a remainder corrects is its own."""
+    """`cond` of the same numbers as the values that it chooses between: a remainder corrects its own sign."""
     if isinstance(cond, (Reduce, Load, Take)):
         return cond
     if cond.dtype == "bool":

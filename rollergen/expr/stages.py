@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from rollergen.errors import ExpressionError, shown
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.guards import push_guards
-from rollergen.expr.index import Index
-from rollergen.expr.inlining import Expansion, OneStage, RowLimits
+from rollergen.expr.inlining import Expansion
 from rollergen.expr.language import Tensor
+from rollergen.expr.one_stage import OneStage, RowLimits
 from rollergen.expr.planning import Plan, Planner
 from rollergen.expr.reads import given_tensors, producers_first
 from rollergen.expr.reductions import Reduce
@@ -126,7 +126,7 @@ def _in_order(plan: Plan, outputs: tuple[Tensor, ...]) -> list[Tensor]:
 def _op(expansion: Expansion, stage: OneStage, buffers: dict[str, Buffer]) -> TensorOp:
     root = expansion.root
     assert root.producer is not None
-    axes = tuple(Axis(n, extent, "row" if n in stage.row else "spatial") for n, extent in root.producer.axes)
+    axes = tuple(Axis(n, extent, "row" if n in stage.row else "spatial") for n, extent in expansion.axes)
     axes += tuple(Axis(name, extent, "reduce") for name, extent in stage.reduce)
     ranges = {axis.name: (0, axis.extent - 1) for axis in axes}
     result, reductions = _with_partials(stage)
@@ -137,7 +137,7 @@ def _op(expansion: Expansion, stage: OneStage, buffers: dict[str, Buffer]) -> Te
     return TensorOp(
         output=buffers[root.buffer.name],
         axes=axes,
-        target=tuple(Index.axis(name) for name, _ in root.producer.axes),
+        target=expansion.target,
         result=finished(result),
         reductions=tuple(replace(r, bodies=tuple(finished(body) for body in r.bodies)) for r in reductions),
     )

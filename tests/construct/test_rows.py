@@ -13,7 +13,7 @@ from rollergen.construct.planning import row_limits
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.inlining import RowLimits
+from rollergen.expr.one_stage import RowLimits
 from rollergen.hal.load import load_device
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.implicit_gemm import implicit_gemm
-from rollergen.expr.inlining import RowLimits
+from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import cut
 from tests.expr.graphs import run
 

@@ -10,7 +10,7 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.inlining import RowLimits
+from rollergen.expr.one_stage import RowLimits
 from rollergen.program.interpreter import interpret
 from tests.agreement.readers import device, small_integers
 

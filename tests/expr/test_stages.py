@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from math import prod
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.implicit_gemm import implicit_gemm
-from rollergen.expr.inlining import RowLimits
+from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.show import show
 from rollergen.expr.stages import cut
 from rollergen.expr.values import Load, walk
@@ -425,3 +426,21 @@ def test_values_shared_twice_over_are_planned_in_time_that_grows_with_their_numb
         a, b = rg.ops.add(a, b), a
     graph = canonicalize(a)
     assert graph.temporaries and graph.outputs[0].shape == (8, 16)
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 5), (3, 6, 4, 5), (2, 4, 3, 2, 5)])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_group_of_channels_is_one_row(shape, count):
+    x, weight, bias = tensors(x=shape, w=shape[1:2], b=shape[1:2])
+    graph = canonicalize(rg.ops.group_norm(x, count, weight, bias))
+    assert graph.cuts == () and len(graph.tensor_ops) == 1
+    assert prod(axis.extent for axis in graph.tensor_ops[0].of_role("row")) == prod(shape[1:]) // count
+
+
+def test_groups_are_no_rows_where_elements_are_known_too():
+    """Sums of pairs, each read by both of the pair, beside a sum that belongs to an element."""
+    (x,) = tensors(x=(8, 3))
+    k = rg.reduce_axis("k", 2)
+    pairs = rg.compute((4, 3), lambda g, j: rg.sum(x[2 * g + k, j], axis=k))
+    both = rg.compute((8, 3), lambda c, j: pairs[c // 2, j] + rg.ops.sum(x, axis=1)[c])
+    agree(both, small_integers((8, 3)))
