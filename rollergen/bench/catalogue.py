@@ -304,6 +304,19 @@ def _views() -> Iterator[Operator]:
                           ("one_hot", "num_classes=10")):  # fmt: skip
         word = example.partition("=")[0]
         yield _entry(name, f"shape=1024x1024 {example}", _integers if name == "one_hot" else _one, arguments=(word,))
+    for name, word in (("gather", "index"), ("take_along_dim", "indices")):
+        yield _entry(
+            name, "shape=4096x1024 n=64 dim=1", _one, arguments=("dim",), fixed=("sparse_grad",), passed=_placed(word)
+        )
+    yield _entry(
+        "index_select", "shape=30000x768 n=4096 dim=0", _one, arguments=("dim",),
+        passed=lambda s, t: {"index": t("index", (s["n"],), "int64")},
+    )  # fmt: skip
+    yield _entry(
+        "embedding", "n=4096 rows=30000 columns=768",
+        lambda s, t: (t("input", (s["n"],), "int64"), t("weight", (s["rows"], s["columns"]))),
+        fixed=("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse"),
+    )  # fmt: skip
     for name in ("tril", "triu"):
         yield _entry(name, "shape=1024x1024", _one)
     yield _entry("stack", "shape=1024x1024 dim=1", lambda s, t: (tuple(_two(s, t)),))
@@ -324,6 +337,11 @@ def _views() -> Iterator[Operator]:
         yield _entry(name, "n=1 c=64 h=56 w=56 scale_factor=2", image)
     yield _entry("resize", "shape=64x56x56 to=112,112", _one, arguments=("to",), fixed=("size", "scale_factor"),
                  passed=lambda s, t: {"size": _tuple(s["to"])})  # fmt: skip
+
+
+def _placed(word: str) -> Callable[[Sizes, Make], Sizes]:
+    """The argument ``word`` of as many places along ``dim`` as ``n`` says."""
+    return lambda s, t: {word: t("index", (*s["shape"][: s["dim"]], s["n"], *s["shape"][s["dim"] + 1 :]), "int64")}
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from rollergen.build import build as build_kernel
 from rollergen.cli.output import console, problem_options, progress_bar
 from rollergen.errors import CheckFailedError
 from rollergen.explain.explanation import block_tile, seconds_text, tile_text
-from rollergen.gate.arrays import random_array
+from rollergen.gate.inputs import random_inputs
 from rollergen.gate.oracle import compare, expression_oracle
 from rollergen.kernel import Kernel, is_present
 
@@ -59,7 +59,7 @@ def run_and_check(kernel: Kernel, tensor: Any) -> dict[str, Any]:
     Raises CheckFailedError where an element is wrong.
     """
     rng = np.random.default_rng(0)
-    arrays = [random_array(b.shape, b.dtype, rng) for b in kernel.program.inputs]
+    arrays = random_inputs(kernel.program, rng)
     results = kernel(*arrays)
     inputs = {b.name: a for b, a in zip(kernel.program.inputs, arrays, strict=True)}
     oracle = expression_oracle((tensor,), kernel.program.outputs)

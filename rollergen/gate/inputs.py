@@ -18,10 +18,11 @@ from rollergen.expr.arithmetic import wide
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import Bounds
 from rollergen.expr.values import Buffer
-from rollergen.gate.arrays import fill_ramp, fill_random, fill_whole
+from rollergen.gate.arrays import fill_ramp, fill_random, fill_whole, random_array
 from rollergen.gate.facts import Facts
 from rollergen.gate.tolerance import unit_roundoff
 from rollergen.hal.dtypes import DTYPES
+from rollergen.program.rprogram import RProgram
 
 LARGE = 1024.0
 """Exact in most floating dtypes, its products of two within float32's and bfloat16's range."""
@@ -156,6 +157,16 @@ def fill_ids(array: np.ndarray, allowed: Bounds, number: int, random: np.random.
         array[...] = high
     else:
         array[...] = random.integers(low, high, array.shape, endpoint=True)
+
+
+def random_inputs(program: RProgram, random: np.random.Generator) -> list[np.ndarray]:
+    """An array for each input: random numbers, and of ids those that a call takes."""
+    ids, made = Facts(program).ids, []
+    for buffer in program.inputs:
+        made.append(random_array(buffer.shape, buffer.dtype, random))
+        if buffer.name in ids:
+            fill_ids(made[-1], ids[buffer.name], 0, random)
+    return made
 
 
 def _places(allowed: Bounds) -> np.ndarray:

@@ -11,7 +11,7 @@ from rollergen.expr import language as rg
 from rollergen.expr.dtypes import ITEMSIZE, dtype_name, is_float
 from rollergen.expr.einsum import einsum
 from rollergen.expr.language import Tensor
-from rollergen.expr.operators.arguments import elementwise
+from rollergen.expr.operators.arguments import broadcast_index, broadcast_shape, elementwise
 from rollergen.importers.graph import NotExpressedError
 
 Function = Callable[..., Any]
@@ -250,6 +250,27 @@ def _select(x: Tensor, dim: int, index: int) -> Tensor:
     return ops.getitem(x, (*(slice(None),) * (dim % x.ndim), index))
 
 
+def _index(x: Tensor, indices: Sequence[Any]) -> Tensor:
+    """``x[..., index, ...]``: indices that are neighbours, broadcast together, in their place; others in front."""
+    at = [d for d, one in enumerate(indices) if one is not None]
+    tensors = [one for one in indices if isinstance(one, Tensor)]
+    if any(one.dtype == "bool" for one in tensors):
+        raise NotExpressedError("the shape of what a mask selects depends on data")
+    shape = broadcast_shape("index", *tensors) if tensors else ()
+    first = at[0] if at == list(range(at[0], at[0] + len(at))) else 0
+    last = first + len(shape)
+
+    def element(*i: Any) -> Any:
+        others, taken = iter((*i[:first], *i[last:])), {}
+        for d in at:
+            one = indices[d]
+            taken[d] = one[broadcast_index(one.shape, i[first:last])] if isinstance(one, Tensor) else one % x.shape[d]
+        return x[tuple(taken[d] if d in taken else next(others) for d in range(x.ndim))]
+
+    rest = [extent for d, extent in enumerate(x.shape) if d not in at]
+    return rg.compute((*rest[:first], *shape, *rest[first:]), element)
+
+
 def _parts(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
     ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
     return [_slice(x, dim, end - size, end) for size, end in zip(sizes, ends, strict=True)]
@@ -364,6 +385,8 @@ TABLE: dict[str, Function] = {
     "t": lambda x: ops.permute(x, (1, 0)) if x.ndim == 2 else x, "expand": _expand, "slice": _slice, "select": _select,
     "split": _split, "split_with_sizes": _parts,
     "unbind": lambda x, dim=0: [_select(x, dim, index) for index in range(x.shape[dim])],
+    "embedding": lambda weight, ids, *_: ops.embedding(ids, weight), "index": _index, "index_select": ops.index_select,
+    "gather": lambda x, dim, index, *_, **more: ops.gather(x, dim, index),
     "cat": _concat, "stack": lambda tensors, dim=0: _concat([_with(one, dim) for one in tensors], dim),
     "roll": _roll, "flip": lambda x, dims: ops.getitem(x, tuple(
         slice(None, None, -1 if d in _axes(x, list(dims)) else 1) for d in range(x.ndim))),

@@ -60,7 +60,7 @@ def compile(
         raise ArgumentError(f"options is {shown(options)}; expected rg.BuildOptions(...)")
     target = resolve(device)
     network = _network(model, example_inputs)
-    steps = steps_of(network)
+    steps = steps_of(network, target.kind.machine is None)
     kernels: dict[str, Kernel] = {}
     of: list[Kernel | None] = []
     progress = progress or silent

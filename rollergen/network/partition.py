@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from rollergen.errors import RollergenError
 from rollergen.expr.dtypes import PACKED
 from rollergen.expr.language import Tensor, compute, tensor
-from rollergen.expr.reads import producers_first
+from rollergen.expr.reads import computed_tensors
 from rollergen.expr.reductions import Reduce
-from rollergen.expr.values import Load, walk
+from rollergen.expr.values import Load, takes, walk
 from rollergen.importers.graph import Network, Node, NotExpressedError, Value, identifier
 
 VIEW, ELEMENTS, CHAIN = "view", "elements", "chain"
@@ -47,18 +47,21 @@ class Step:
         return ", ".join(dict.fromkeys(node.operator for node in self.nodes))
 
 
-def steps_of(network: Network) -> tuple[Step, ...]:
-    """The steps of `network` in the order in which they run."""
-    return _Partition(network).steps()
+def steps_of(network: Network, taking: bool = True) -> tuple[Step, ...]:
+    """The steps of `network` in the order in which they run; ``taking``: whether kernels may take elements at places
+    that are read."""
+    return _Partition(network, taking).steps()
 
 
 @dataclass
 class _Partition:
     network: Network
+    may_take: bool
     values: dict[str, Value] = field(init=False)
     makers: dict[str, Node] = field(init=False)
     kinds: dict[str, str] = field(init=False, default_factory=dict)
     reasons: dict[str, str] = field(init=False, default_factory=dict)
+    taking: set[str] = field(init=False, default_factory=set)
     stored: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -94,6 +97,10 @@ class _Partition:
                     raise NotExpressedError(f"its result {value.name} has no counterpart")
                 if one is not None:
                     self.kinds[value.name] = _kind(one)
+                    if _takes(one):
+                        self.taking.add(node.source)
+                        if not self.may_take:
+                            raise NotExpressedError("a machine of tiles takes no elements at places that are read")
         except (NotExpressedError, RollergenError, TypeError) as error:
             self.reasons[node.source] = str(error)
 
@@ -110,6 +117,8 @@ class _Partition:
     def _store(self, nodes: list[Node], readers: Mapping[str, int]) -> None:
         """Decides which values are stored; ``chains``: those of the others that a step would have to reduce for."""
         chains: set[str] = set()
+        # Places that are read are looked at before the step that takes elements there; tables lie in memory.
+        self.stored.update(name for node in nodes if node.source in self.taking for name in node.inputs)
         for node in nodes:
             if node.source in self.reasons:
                 self.stored |= {*node.inputs, *(value.name for value in node.outputs)}
@@ -167,13 +176,12 @@ class _Partition:
 
 
 def _kind(made: Tensor) -> str:
-    computed = producers_first([made], lambda t: () if t.producer is None else _sources(t))
-    bodies = [one.producer.body for one in computed if one.producer is not None]
+    bodies = [one.producer.body for one in computed_tensors([made]) if one.producer is not None]
     if any(isinstance(value, Reduce) for body in bodies for value in walk(body)):
         return CHAIN
     return VIEW if all(isinstance(body, Load) for body in bodies) else ELEMENTS
 
 
-def _sources(one: Tensor) -> list[Tensor]:
-    assert one.producer is not None
-    return [node.source for node in walk(one.producer.body) if isinstance(node, Load)]
+def _takes(made: Tensor) -> bool:
+    """Whether elements are taken at places that are read."""
+    return any(takes(one.producer.body) for one in computed_tensors([made]) if one.producer is not None)

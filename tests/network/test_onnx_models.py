@@ -71,7 +71,7 @@ def old_softmax():
 
 
 def embedding():
-    """More rows than an output can look at one by one."""
+    """Rows at places that are read, normalised: one step."""
     return model(
         [("Gather", "table ids", "e", {}), ("LayerNormalization", "e g b", "y", {})],
         [("ids", INT64, [7])], [("y", FLOAT, [7, 8])], table=weights(500, 8), g=weights(8), b=weights(8),
@@ -115,7 +115,7 @@ def test_a_softmax_before_operator_set_13_is_of_all_axes_from_its_own_on():
                          ("Size", "the shape of where depends on data"),
                          ("CumSum", "a parameter that decides the program is computed from data: operand 1 of CumSum")]),
         ("chosen", [("If", "branches, loops or subgraphs")]),
-        ("embedding", [("Gather", "the positions read depend on the data by more than a selection: 500 candidates")]),
+        ("embedding", []),
     ],
 )  # fmt: skip
 def test_what_has_no_counterpart_runs_in_the_reference_and_says_why(name, host):

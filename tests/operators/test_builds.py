@@ -32,6 +32,8 @@ def test_the_kernel_for_this_machine_computes_the_definition(name):
 def test_the_program_for_other_devices_computes_the_definition(device_name, name):
     case, spec = CASES[name], device(device_name)
     expression = case.make()
+    if device_name == "ipu" and any(op.takes() for op in canonicalize(expression).tensor_ops):
+        pytest.skip("a machine of tiles takes no elements at places that are read")
     (ranked,) = construct(canonicalize(expression), spec, top_k=1)
     arrays = case.arrays(ranked.program.inputs)
     result, _ = interpreted(ranked.program, arrays, spec, most_blocks=60)

@@ -106,6 +106,7 @@ from rollergen.expr.operators.reductions import (
     var,
 )
 from rollergen.expr.operators.resizing import interpolate, resize, upsample_nearest
+from rollergen.expr.operators.takes import embedding, gather, index_select, take_along_dim
 from rollergen.expr.operators.truths import all, any
 from rollergen.expr.operators.views import (
     concat,
@@ -167,10 +168,12 @@ __all__ = [
     "div",
     "dynamic_quantize",
     "einsum",
+    "embedding",
     "equal",
     "expand",
     "flatten",
     "flip",
+    "gather",
     "gelu",
     "getitem",
     "global_avg_pool",
@@ -178,6 +181,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "group_norm",
+    "index_select",
     "instance_norm",
     "interpolate",
     "layer_norm",
@@ -232,6 +236,7 @@ __all__ = [
     "sub",
     "sum",
     "t",
+    "take_along_dim",
     "tile",
     "transpose",
     "tril",

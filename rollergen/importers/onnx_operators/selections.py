@@ -1,6 +1,7 @@
-"""ONNX operators that select elements by integers that are read: every output looks at all candidates.
+"""ONNX operators that select elements by integers that are read.
 
-That is what the language can say without gathers; it is meant for short axes.
+Those that gather take elements at the places read.  Of the others, which scatter, every output looks at all candidates:
+that is meant for short axes.
 """
 
 from __future__ import annotations
@@ -53,34 +54,21 @@ def gather(n: Node) -> Tensor:
     x, axis, indices = n.tensor(0), n.get("axis", 0) % n.tensor(0).ndim, n.inputs[1]
     if isinstance(indices, np.ndarray) and indices.ndim == 0:
         return ops.getitem(x, tuple(int(indices) if d == axis else slice(None) for d in range(x.ndim)))
-    indices, extent = n.tensor(1), x.shape[axis]
-    last = axis + indices.ndim
-    taken = lambda axes, i: same(axes[0], wrapped(indices[i[axis:last]], extent))
-    at = lambda axes, i: (*i[:axis], axes[0], *i[last:])
-    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-    return rg.compute(shape, lambda *i: selected(x, taken, at, (extent,), i))
+    return rg.take(x, n.tensor(1), axis)
 
 
 @operator("GatherElements")
 def gather_elements(n: Node) -> Tensor:
-    x, indices, axis = n.tensor(0), n.tensor(1), n.get("axis", 0) % n.tensor(0).ndim
-    taken = lambda axes, i: same(axes[0], wrapped(indices[i], x.shape[axis]))
-    at = lambda axes, i: (*i[:axis], axes[0], *i[axis + 1 :])
-    return rg.compute(indices.shape, lambda *i: selected(x, taken, at, (x.shape[axis],), i))
+    return ops.gather(n.tensor(0), n.get("axis", 0), n.tensor(1))
 
 
 @operator("GatherND")
 def gather_nd(n: Node) -> Tensor:
     x, indices, batch = n.tensor(0), n.tensor(1), n.get("batch_dims", 0)
     outer, depth = indices.ndim - 1, indices.shape[-1]
-    extents = x.shape[batch : batch + depth]
-
-    def taken(axes: Any, i: Any) -> Any:
-        return every(same(a, wrapped(indices[(*i[:outer], d)], extents[d])) for d, a in enumerate(axes))
-
-    at = lambda axes, i: (*i[:batch], *axes, *i[outer:])
+    places = lambda i: (indices[(*i[:outer], d)] for d in range(depth))
     shape = (*indices.shape[:-1], *x.shape[batch + depth :])
-    return rg.compute(shape, lambda *i: selected(x, taken, at, extents, i))
+    return rg.compute(shape, lambda *i: x[(*i[:batch], *places(i), *i[outer:])])
 
 
 _SCATTERED = {
@@ -179,8 +167,4 @@ def reverse_sequence(n: Node) -> Tensor:
 
 @operator("ArrayFeatureExtractor")
 def array_feature_extractor(n: Node) -> Tensor:
-    x, indices = n.tensor(0), n.tensor(1)
-    flat = ops.reshape(indices, (-1,))
-    taken = lambda axes, i: same(axes[0], flat[i[-1]])
-    at = lambda axes, i: (*i[:-1], axes[0])
-    return rg.compute((*x.shape[:-1], flat.shape[0]), lambda *i: selected(x, taken, at, (x.shape[-1],), i))
+    return rg.take(n.tensor(0), ops.reshape(n.tensor(1), (-1,)), -1)
