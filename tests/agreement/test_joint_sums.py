@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
-from rollergen.program.rprogram import RProgram
+from rollergen.program.model import predict_stage
+from rollergen.program.rprogram import UNROLL, RProgram
 from rollergen.program.serial import from_text, to_text
 from tests.agreement.readers import assert_traffic, assert_values, device, run_opencl, small_integers
 from tests.cuda.host import compiler
@@ -163,16 +165,21 @@ def staged(op, on, **sizes):
     return RProgram(on, buffers, (op.output,), (stage,))
 
 
-@pytest.mark.parametrize(("on", "sizes"), [
+ON_DEVICES = pytest.mark.parametrize(("on", "sizes"), [
     ("cpu", {"rm": 4, "rn": 1, "lanes": 16, "pm": 2, "pn": 2, "kc": 40}),
     ("v100", {"rm": 4, "vm": 4, "rn": 4, "vn": 4, "tm": 4, "tn": 8, "kc": 8, "staged": (0, 1, 2)}),
 ])  # fmt: skip
+
+
+def both_and_one(*shape):
+    """The tensor ops of two products with a common factor, and of one."""
+    return [canonicalize(made).tensor_ops[0] for made in (GATES["products"](*shape), matmul("g", *shape))]
+
+
+@ON_DEVICES
 def test_the_common_factor_is_read_as_often_as_by_one_of_the_products(on, sizes):
-    shape = (50, 70, 40)
-    (both,) = canonicalize(GATES["products"](*shape)).tensor_ops
-    (alone,) = canonicalize(matmul("g", *shape)).tensor_ops
     counted = []
-    for op in (both, alone):
+    for op in both_and_one(50, 70, 40):
         program = staged(
             op, on, **{**sizes, "staged": tuple(n for n in sizes.get("staged", ()) if n < len(op.loads()))}
         )
@@ -180,6 +187,24 @@ def test_the_common_factor_is_read_as_often_as_by_one_of_the_products(on, sizes)
         counted.append({op.loads()[one.load].buffer.name: one.transactions for one in found.traffic if one.load >= 0})
     assert counted[0]["x"] == counted[1]["x"]
     assert counted[0] == {**counted[1], "u": counted[1]["g"]}
+
+
+@ON_DEVICES
+def test_the_model_counts_the_multiply_adds_accumulators_and_registers_of_every_component(on, sizes):
+    sizes, ops = {**sizes, "staged": ()}, both_and_one(4096, 4096, 40)  # so large that either takes every unit
+    both, one = (predict_stage(staged(op, on, **sizes).stages[0], device(on)) for op in ops)
+    clocks = [{limiter.name: limiter.clocks for limiter in each.limiters}["multiply-adds"] for each in (both, one)]
+    assert clocks[0] == pytest.approx(2 * clocks[1], rel=0.05)  # what follows differs by a multiplication and a maximum
+    accumulators = sizes["rm"] * sizes["rn"]
+    assert both.registers - one.registers >= accumulators
+
+
+def test_no_register_tile_has_more_accumulators_than_a_unit_has_registers():
+    on = device("cpu")
+    for ranked in construct(canonicalize(GATES["products"](512, 512, 512)), on, top_k=10):
+        stage = ranked.program.stages[-1]
+        tile = [x.extent for x in stage.loops if x.kind == UNROLL and stage.op.axis(x.axis).role == "spatial"]
+        assert prod(tile) * stage.op.components < on.limits.registers_per_thread
 
 
 def test_components_that_are_exchanged_are_found():

@@ -16,7 +16,7 @@ from rollergen.program.matrix import matrix_instruction
 from rollergen.program.model import predict_stage
 from rollergen.program.model.roofline import roofline_seconds
 from rollergen.program.rprogram import SERIAL, Compute
-from tests.matrices import CASES, matmul, planned, program
+from tests.matrices import CASES, gated, matmul, planned, program
 
 WMMA = "wmma, whole tiles"
 
@@ -73,6 +73,17 @@ def test_the_model_counts_instructions_by_warps_and_steps():
     blocks = -(-(4096 // 128) ** 2 // 80)
     products = blocks * 4 * 4 * 4 * (4096 // 16)
     assert clocks["multiply-adds"] == pytest.approx(products * 16**3 / 512, rel=0.01)
+
+
+def test_the_model_counts_instructions_and_accesses_of_every_component():
+    device, plan = load_device("v100"), MatrixPlan("wmma", 2, 2, 2, 2, 2, 2)
+    both, one = (
+        {each.name: each.clocks for each in predict_stage(planned(made, device, plan).stages[0], device).limiters}
+        for made in (gated(4096, 4096, 4096), matmul(4096, 4096, 4096))
+    )
+    assert both["multiply-adds"] == pytest.approx(2 * one["multiply-adds"], rel=0.01)
+    # three factors instead of two are staged and read
+    assert both["shared path"] == pytest.approx(1.5 * one["shared path"], rel=0.05)
 
 
 def test_a_batch_of_plans_is_priced_as_each_of_them():
