@@ -1,10 +1,11 @@
 """Gated products in one pass beside two kernels and libraries:
 ``python benches/bench_gated.py [--case TEXT] [--seconds S]``.
 
-``gate(x @ g) * (x @ u)`` as one kernel; as two, of which the second reads what the first has stored; by ONNX Runtime
-and by PyTorch.  Weights are constant; results are compared first, then all take turns in one process on one core
-(`benches/timing`), and a ratio is the median over the rounds of their time over ours.  Beside that what the model
-predicts for GPUs, of one kernel and of two, in float32 and float16.  All cases are kept together, in
+``gate(x @ g) * (x @ u)``, and what an LSTM cell makes of one wide product, as one kernel; as two, of which the second
+reads what the first has stored; by ONNX Runtime and by PyTorch.  Weights are constant; results are compared first, then
+all take turns in one process on one core (`benches/timing`), and a ratio is the median over the rounds of their time
+over ours.  Beside that what the model predicts for GPUs, of one kernel and of two, in float32 and float16 (where it
+finds two faster, the one expression is cut in two as well).  All cases are kept together, in
 results/gated_<cpu>_<day>.json.  Exits with 1 where an aim is missed.
 """
 
@@ -44,29 +45,58 @@ APART = 1e-4
 """How far results of libraries may lie apart, of the largest."""
 
 
+Given = dict[str, Any]
+"""The given tensors, or arrays, by name: x, the constant weights g and u or w, the state of a cell."""
+Node = tuple[str, str, str]
+"""Of ONNX: operator, names of what it takes, names of what it makes."""
+
+
 @dataclass(frozen=True)
 class Case:
-    """``gate`` of the first product: ours, PyTorch's, and the nodes of ONNX (operator, inputs, attributes) that make
-    ``a`` of ``g``."""
+    """``stored``: what two kernels hand over; ``rest``: the result, of it and what is given; ``torch``: all of it by
+    PyTorch; ``nodes``: all of it in ONNX, the result being y."""
 
     name: str
     sizes: tuple[int, int, int]
-    gate: Callable[[Any], Any]
-    torch: Callable[[Any], Any]
-    nodes: tuple[tuple[str, str, dict[str, Any]], ...]
+    columns: dict[str, int]
+    stored: Callable[[Given], Any]
+    rest: Callable[[Given, Any], Any]
+    torch: Callable[[Given], Any]
+    nodes: tuple[Node, ...]
 
-    def tensors(self, dtype: str = "float32") -> tuple[Any, Any, Any]:
+    def given(self, dtype: str = "float32") -> Given:
+        """``columns`` of the weights in times of n; the state of a cell is as large as the result."""
         m, k, n = self.sizes
-        return T("x", (m, k), dtype), T("g", (k, n), dtype, constant=True), T("u", (k, n), dtype, constant=True)
+        weights = {name: T(name, (k, times * n), dtype, constant=True) for name, times in self.columns.items()}
+        return {"x": T("x", (m, k), dtype), **weights, "state": T("state", (m, n), dtype)}
 
     def together(self, dtype: str = "float32") -> Any:
-        x, g, u = self.tensors(dtype)
-        return ops.mul(self.gate(ops.matmul(x, g)), ops.matmul(x, u))
+        given = self.given(dtype)
+        return self.rest(given, self.stored(given))
 
     def apart(self, dtype: str = "float32") -> tuple[Any, Any]:
-        """The second product, and what is computed of it and the first."""
-        (m, _, n), (x, g, u) = self.sizes, self.tensors(dtype)
-        return ops.matmul(x, u), ops.mul(self.gate(ops.matmul(x, g)), T("t", (m, n), dtype))
+        """What is stored, and what is computed of it."""
+        given = self.given(dtype)
+        stored = self.stored(given)
+        return stored, self.rest(given, T("t", stored.shape, dtype))
+
+    @property
+    def flop(self) -> int:
+        m, k, n = self.sizes
+        return 2 * m * k * n * sum(self.columns.values())
+
+
+def gated(
+    name: str, sizes: tuple[int, int, int], gate: str, torch: Callable[[Any], Any], nodes: tuple[Node, ...]
+) -> Case:
+    """``gate(x @ g) * (x @ u)``; ``nodes``: of a, the gate of p."""
+    products = (("MatMul", "x g", "p"), ("MatMul", "x u", "q"), *nodes, ("Mul", "a q", "y"))
+    return Case(
+        f"{name} {' x '.join(map(str, sizes))}", sizes, {"g": 1, "u": 1},
+        lambda given: ops.matmul(given["x"], given["u"]),
+        lambda given, t: ops.mul(getattr(ops, gate)(ops.matmul(given["x"], given["g"])), t),
+        lambda given: torch(given["x"] @ given["g"]) * (given["x"] @ given["u"]), products,
+    )  # fmt: skip
 
 
 def _silu(value: Any) -> Any:
@@ -81,51 +111,74 @@ def _gelu(value: Any) -> Any:
     return torch.nn.functional.gelu(value)
 
 
-SILU = (ops.silu, _silu, (("Sigmoid", "g", {}), ("Mul", "g s", {})))
-GELU = (ops.gelu, _gelu, (("Gelu", "g", {}),))
+def swiglu(*sizes: int) -> Case:
+    return gated("SwiGLU", sizes, "silu", _silu, (("Sigmoid", "p", "s"), ("Mul", "p s", "a")))  # type: ignore[arg-type]
+
+
+def geglu(*sizes: int) -> Case:
+    return gated("GEGLU", sizes, "gelu", _gelu, (("Gelu", "p", "a"),))  # type: ignore[arg-type]
+
+
+def _cell(given: Given, gates: Any) -> Any:
+    i, f, g, o = ops.chunk(gates, 4, 1)
+    state = ops.add(ops.mul(ops.sigmoid(f), given["state"]), ops.mul(ops.sigmoid(i), ops.tanh(g)))
+    return ops.mul(ops.sigmoid(o), ops.tanh(state))
+
+
+def _torch_cell(given: Given) -> Any:
+    i, f, g, o = (given["x"] @ given["w"]).chunk(4, 1)
+    return o.sigmoid() * (f.sigmoid() * given["state"] + i.sigmoid() * g.tanh()).tanh()
+
+
+def lstm(*sizes: int) -> Case:
+    """What an LSTM cell gives, its four gates parts of one product of input and hidden state side by side."""
+    nodes = (
+        ("MatMul", "x w", "gates"), ("Split", "gates", "i f g o"), ("Sigmoid", "i", "si"), ("Sigmoid", "f", "sf"),
+        ("Sigmoid", "o", "so"), ("Tanh", "g", "tg"), ("Mul", "sf state", "kept"), ("Mul", "si tg", "new"),
+        ("Add", "kept new", "c"), ("Tanh", "c", "tc"), ("Mul", "so tc", "y"),
+    )  # fmt: skip
+    stored = lambda given: ops.matmul(given["x"], given["w"])
+    return Case(f"LSTM cell {' x '.join(map(str, sizes))}", sizes, {"w": 4}, stored, _cell, _torch_cell, nodes)  # type: ignore[arg-type]
+
+
 CASES = (
-    Case("SwiGLU 128 x 768 x 3072", (128, 768, 3072), *SILU),
-    Case("GEGLU 128 x 768 x 3072", (128, 768, 3072), *GELU),
-    Case("SwiGLU 32 x 1024 x 2816", (32, 1024, 2816), *SILU),
-    Case("SwiGLU 1 x 1024 x 2816", (1, 1024, 2816), *SILU),
-    Case("SwiGLU 197 x 384 x 1000", (197, 384, 1000), *SILU),
-)
+    swiglu(128, 768, 3072), geglu(128, 768, 3072), swiglu(197, 384, 1000), swiglu(32, 1024, 2816),
+    swiglu(1, 1024, 2816), lstm(64, 1024, 512), lstm(128, 1536, 768),
+)  # fmt: skip
 
 
-def onnx_call(case: Case, arrays: list[np.ndarray]) -> tuple[Callable[[], object], Callable[[], np.ndarray]]:
+def onnx_call(case: Case, arrays: Given) -> tuple[Callable[[], object], Callable[[], np.ndarray]]:
     """A call of ONNX Runtime, weights as initializers, and what gives its result."""
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
 
-    x, g, u = arrays
-    nodes = [helper.make_node("MatMul", ["x", "wg"], ["g"]), helper.make_node("MatMul", ["x", "wu"], ["u"])]
-    for number, (op, names, attributes) in enumerate(case.nodes):
-        output = "a" if number == len(case.nodes) - 1 else "s"
-        nodes.append(helper.make_node(op, names.split(), [output], **attributes))
-    nodes.append(helper.make_node("Mul", ["a", "u"], ["y"]))
+    split: dict[str, dict[str, Any]] = {"Split": {"axis": 1, "num_outputs": 4}}
+    nodes = [helper.make_node(op, a.split(), b.split(), **split.get(op, {})) for op, a, b in case.nodes]
     m, _, n = case.sizes
-    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)
+    read = {name for _, names, _ in case.nodes for name in names.split()}
+    inputs = {name: array for name, array in arrays.items() if name in read and name not in case.columns}
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape) for name, array in inputs.items()]
     made = helper.make_tensor_value_info("y", TensorProto.FLOAT, (m, n))
-    kept = [numpy_helper.from_array(g, "wg"), numpy_helper.from_array(u, "wu")]
-    graph = helper.make_graph(nodes, "gated", [given], [made], kept)
+    kept = [numpy_helper.from_array(arrays[name], name) for name in case.columns]
+    graph = helper.make_graph(nodes, "gated", given, [made], kept)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = settings.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
     binding = session.io_binding()
-    binding.bind_ortvalue_input("x", onnxruntime.OrtValue.ortvalue_from_numpy(x))
+    for name, array in inputs.items():
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
     result = onnxruntime.OrtValue.ortvalue_from_numpy(np.empty((m, n), "float32"))
     binding.bind_ortvalue_output("y", result)
     return lambda: session.run_with_iobinding(binding), result.numpy
 
 
-def torch_call(case: Case, arrays: list[np.ndarray]) -> tuple[Callable[[], object], Callable[[], np.ndarray]]:
+def torch_call(case: Case, arrays: Given) -> tuple[Callable[[], object], Callable[[], np.ndarray]]:
     import torch
 
     torch.set_num_threads(1)
-    x, g, u = (torch.from_numpy(array) for array in arrays)
-    call = lambda: case.torch(x @ g) * (x @ u)
-    return call, lambda: call().numpy()
+    given = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return lambda: case.torch(given), lambda: case.torch(given).numpy()
 
 
 PEERS = {"ONNX Runtime": onnx_call, "PyTorch": torch_call}
@@ -141,19 +194,21 @@ def _built(expression: Any) -> Any:
     return rg.build(expression, "cpu", cache=False)
 
 
+def _call(kernel: Any, arrays: Given, out: np.ndarray) -> Callable[[], object]:
+    own = [arrays[buffer.name] for buffer in kernel.signature.inputs]
+    return lambda: kernel(*own, out=out)
+
+
 def measure(case: Case, seconds: float) -> dict[str, Any]:
-    one, (second, rest) = _built(case.together()), map(_built, case.apart())
+    one, (first, rest) = _built(case.together()), map(_built, case.apart())
     rng = np.random.default_rng(1)
-    x, g, u = arrays = [_drawn(tensor.shape, rng) for tensor in case.tensors()]
-    out, stored, result = (aligned_empty((case.sizes[0], case.sizes[2]), "float32") for _ in range(3))
-
-    def two() -> None:
-        second(x, u, out=stored)
-        rest(x, g, stored, out=result)
-
-    calls: Calls = {"one kernel": lambda: one(x, g, u, out=out), "two kernels": two}
+    arrays = {name: _drawn(tensor.shape, rng) for name, tensor in case.given().items()}
+    out, result = (aligned_empty(one.signature.outputs[0].shape, "float32") for _ in range(2))
+    stored = aligned_empty(first.signature.outputs[0].shape, "float32")
+    before, after = _call(first, arrays, stored), _call(rest, {**arrays, "t": stored}, result)
+    calls: Calls = {"one kernel": _call(one, arrays, out), "two kernels": lambda: (before(), after())}
     calls["one kernel"]()
-    two()
+    calls["two kernels"]()
     results, missing = {"two kernels": result}, {}
     for library, peer in PEERS.items():
         try:
@@ -170,13 +225,12 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     turns = in_turns(calls, seconds)
     own = turns.pop("one kernel").again
     ratios = {name: median(t / o for t, o in zip(each.again, own, strict=True)) for name, each in turns.items()}
-    stages = [len(stage.op.reductions[0].bodies) for stage in one.program.stages if stage.op.reductions]
-    m, k, n = case.sizes
+    sums = [stage.op.components for stage in one.program.stages if stage.op.reductions]
     return {
-        "case": case.name, "ratios": ratios, "missing": missing, "ours_seconds": median(own), "sums": stages,
+        "case": case.name, "ratios": ratios, "missing": missing, "ours_seconds": median(own), "sums": sums,
         "seconds": {name: median(each.again) for name, each in turns.items()}, "rounds": len(own),
-        "gflop_s": 4e-9 * m * k * n / median(own),
-        "predicted": {"one kernel": one.predicted_time, "two kernels": second.predicted_time + rest.predicted_time},
+        "gflop_s": 1e-9 * case.flop / median(own),
+        "predicted": {"one kernel": one.predicted_time, "two kernels": first.predicted_time + rest.predicted_time},
     }  # fmt: skip
 
 
