@@ -7,12 +7,11 @@ so that `one_stage.as_one_stage` can judge whether what was inlined may stay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
-from rollergen.expr.groups import divisions
-from rollergen.expr.index import Index
+from rollergen.expr.index import Atom, FloorDiv, Index
 from rollergen.expr.language import Tensor, computed
 from rollergen.expr.reductions import Reduce, free_axes, without_unit_axes
 from rollergen.expr.values import IndexValue, Load, Take, Value, read_of, takes, transform, walk, with_read
@@ -227,11 +226,40 @@ def _with_indices(node: Value, change: Callable[[Index], Index]) -> Value | None
 def grouped(whole: Expansion) -> Expansion:
     """The expansion with every axis of the root's in two, (group, element of it), that all reductions know by the
     number of the group alone."""
-    for name, size in divisions(whole.body, dict(whole.axes)):
+    for name, size in _divisions(whole.body, dict(whole.axes)):
         split, element = _split(whole, name, size)
         if not any(element in free_axes(node) for node in reductions_of(split.body)):
             return grouped(split)
     return whole
+
+
+def _divisions(body: Value, extents: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """(axis, elements of a group) of the axes `extents` that a reduction in `body` divides into equal groups."""
+    found = dict.fromkeys(
+        (atom.index.names()[0], atom.divisor)
+        for node in walk(body)
+        if isinstance(node, Reduce)
+        for part in node.bodies
+        for index in _all_indices(part)
+        for atom in _atoms(index)
+        if isinstance(atom, FloorDiv) and str(atom.index) in extents
+    )
+    return (one for one in found if extents[one[0]] % one[1] == 0)
+
+
+def _all_indices(value: Value) -> Iterator[Index]:
+    for node in walk(value):
+        if isinstance(node, Load):
+            yield from node.indices
+        elif isinstance(node, IndexValue):
+            yield node.index
+
+
+def _atoms(index: Index) -> Iterator[Atom]:
+    for atom, _ in index.terms:
+        yield atom
+        if not isinstance(atom, str):
+            yield from _atoms(atom.index)
 
 
 def _split(whole: Expansion, name: str, size: int) -> tuple[Expansion, str]:

@@ -15,6 +15,7 @@ from rollergen.expr import language
 from rollergen.expr.dtypes import accumulator_dtype, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import elementwise, number, refuse_inplace, require_tensor
+from rollergen.expr.operators.elementwise import larger
 
 rg: Any = language  # its functions come from a table
 _LN2, _LN10 = math.log(2), math.log(10)
@@ -156,6 +157,8 @@ _ROWS = (
     Formula("fmod", "What a division rounded towards 0 leaves: of input's sign; integers over 0 leave 0",
             ("[2.5, -0.5]", "array([ 0.5, -0.5])"), lambda a, b: rg.remainder(a, b, "trunc"), operands=2,
             takes="number"),
+    Formula("fmax", "The larger of two, a number rather than NaN", ("[1.0, 2.0]", "array([1., 2.])"),
+            lambda a, b: rg.select(a != a, b, rg.select(b != b, a, larger(a, b))), operands=2, takes="any"),
     Formula("atan2", "Angle of the point (other, input) from the first axis", ("[0.0, 0.0]", "array([0., 0.])"),
             rg.atan2, operands=2),
     Formula("softplus", "log(1 + exp(beta input)) / beta, input itself where beta input exceeds threshold",

@@ -66,7 +66,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     *((name, (i8(4, 5), 3), {}) for name in ("fmod", "remainder", "bitwise_left_shift", "bitwise_right_shift")), ("fmod", (i8(4, 5), -2), {}), ("remainder", (i8(4, 5), -2), {}),
     *((name, x, {}) for name in ("fmod", "remainder") for x in ((M, V), (M, -0.3), (s(4, dtype="float16"), s(4, dtype="float16")), (s(4, dtype="float32"), 0.25))),
     ("bitwise_and", (i8(5, 7), i8(7)), {}), ("bitwise_and", (i8(5, 7), 6), {}),
-    ("atan2", (M, V), {}), ("atan2", (i8(5), V), {}), ("softplus", (M, 2.0, 3.0), {}), ("softplus", (M,), {"beta": 0.5}),
+    ("fmax", (M, V), {}), ("fmax", (mask(5), mask(5)), {}), ("atan2", (M, V), {}), ("atan2", (i8(5), V), {}), ("softplus", (M, 2.0, 3.0), {}), ("softplus", (M,), {"beta": 0.5}),
     ("elu", (M, 0.5, False), {}), ("celu", (M,), {"alpha": 2.0}), ("hardtanh", (M, -0.5), {"max_val": 2}), ("hardtanh", (i8(9), -0.5, 2.5), {}), ("relu6", (M,), {"inplace": False}),
     ("hardshrink", (M, 0.7), {}), ("softshrink", (M,), {"lambd": 0.2}), ("threshold", (M, 0.1, 20), {}), ("threshold", (i8(9), 1, 2), {}), ("softsign", (i8(9),), {}), ("tanhshrink", (i8(9),), {}),
     ("prelu", (s(2, 5, 3), s(5)), {}), ("prelu", (M, s(1)), {}), ("prelu", (s(2, 5, 3, dtype="float16"), s(dtype="float16")), {}),
