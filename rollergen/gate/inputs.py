@@ -145,14 +145,13 @@ def _ends(dtype: str, facts: Facts) -> np.ndarray:
 
 
 def fill_ids(array: np.ndarray, allowed: Bounds, number: int, random: np.random.Generator) -> None:
-    """Places in a tensor, from the first to the last allowed: any, then the first and the last in turn, then one only.
-
-    Few distinct ones, of neighbours and of equals, are among the elements that hostile kinds replace.
-    """
+    """Places in a tensor, from the first to the last allowed: any, then the first and the last among others, then the
+    last alone.  Their neighbours are what `PLACES` puts there."""
     low, high = allowed
     if number == 1:
         array[...] = np.resize(np.array([low, high, min(0, high), max(low, -1)]), array.shape)
-        array[..., ::3] = random.integers(low, high, array[..., ::3].shape, endpoint=True)
+        every_third = array.reshape(-1)[::3]
+        every_third[...] = random.integers(low, high, every_third.shape, endpoint=True)
     elif array.size == 1:
         array[...] = high
     else:

@@ -239,8 +239,19 @@ def _cast(w: Writer, x: Line) -> str:
     return f'ops.cast({x.target}, "{to}")'
 
 
+def _taken(w: Writer, x: Line) -> str:
+    """Elements at places that an input holds, or a value of integers."""
+    axis = w.random.randrange(len(x.shape))
+    known = [y.target for y in w.lines if y.dtype in INTEGERS and len(y.shape) < 3]
+    if known and w.random.random() < 0.4:
+        return f'rg.take({x.target}, {w.random.choice(known)}, {axis}, "{w.random.choice(["clip", "wrap"])}")'
+    shape = w.random.choice([(), (1,), (7,), (16,), (5, 3), (33,)])
+    ids = w.given(shape, w.random.choice(["int64", "int64", "int32", "int16", "uint32"]))
+    return f'rg.take({x.target}, {ids}, {axis}, "{w.random.choice(["raise", "clip", "wrap"])}")'
+
+
 STEPS: tuple[tuple[Step, int], ...] = (
     (unary, 3), (_binary, 4), (_choice, 1), (_reduction, 3), (_own_reduction, 1), (_rows, 1), (_product, 3),
-    (_einsum, 2), (_convolution, 4), (_composite, 2), (_view, 4), (_indexed, 2), (_cast, 1), (_refused, 1),
+    (_einsum, 2), (_convolution, 4), (_composite, 2), (_view, 4), (_indexed, 2), (_cast, 1), (_refused, 1), (_taken, 1),
 )  # fmt: skip
 """Each with its weight."""
