@@ -19,6 +19,7 @@ _NAMES = {
         _LANGUAGE,
     ),
     "einsum": "rollergen.expr.einsum",
+    "dim": "rollergen.expr.dims",
     "build": "rollergen.build",
     "compile": "rollergen.network.compiling",
     "pack": "rollergen.expr.nibbles",
@@ -56,6 +57,10 @@ def _public(value: Any) -> Any:
         from rollergen.errors import check_argument_names
 
         value = check_argument_names(value, "rg")
+        if value.__module__.startswith("rollergen.expr."):
+            from rollergen.expr.dims import takes_dims
+
+            value = takes_dims(value)
         value.__module__ = __name__
     return value
 

@@ -5,6 +5,7 @@ from typing import Any as _Any
 from rollergen import errors
 from rollergen.build import build
 from rollergen.expr import operators as ops
+from rollergen.expr.dims import dim
 from rollergen.expr.einsum import einsum
 from rollergen.expr.language import (
     Tensor,
@@ -57,6 +58,7 @@ __all__ = [
     "compute",
     "construct",
     "cos",
+    "dim",
     "divide",
     "einsum",
     "erf",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rollergen.bundle.references import self_tests
 from rollergen.construct import Ranked
@@ -13,6 +15,7 @@ from rollergen.construct.notes import construction_notes
 from rollergen.construct.planning import planned
 from rollergen.dropped import collected_drops, drop, drop_notes, none_stands
 from rollergen.errors import ArgumentError, CheckFailedError, DeviceError, ExpressionError, array_advice, shown
+from rollergen.expr.dims import has_dims
 from rollergen.expr.language import Tensor, shallow_enough
 from rollergen.gate.comparison import Oracle
 from rollergen.gate.oracle import expression_oracle
@@ -26,6 +29,8 @@ from rollergen.measure.outcome import Outcome, Progress, silent
 from rollergen.measure.profiler import fastest, first_kept, measure_on, written
 from rollergen.options import BuildOptions
 from rollergen.runtime.executor import Executor, RuntimeExecutor, executor_for
+from rollergen.sizes.build import build_sized, expression_of
+from rollergen.sizes.kernel import SizedKernel
 from rollergen.store.cache import Cache
 from rollergen.targets import resolve
 from rollergen.verify.judge import VerifierLike, judge_of
@@ -46,6 +51,7 @@ def build(
     verifier: VerifierLike = None,
     options: BuildOptions = BuildOptions(),
     progress: Progress | None = None,
+    sizes: Mapping[str, Iterable[int]] | None = None,
 ) -> Kernel:
     """A kernel that computes ``expr`` (one tensor, or several) on ``device``.
 
@@ -71,6 +77,9 @@ def build(
         path; "auto": the one released for this kind of device, if any; None: the model's order.
     progress
         Called with (what, done, of) while candidates are compiled and timed; None: nobody is.
+    sizes
+        Of an expression with dims (`rollergen.dim`): sizes of each at which programs are constructed, beside those that
+        are sampled anyway.  The result is then a `sizes.kernel.SizedKernel`, for all values of the dims.
 
     Raises `RollergenError`s that name what is wrong: expression, device, options; CheckFailedError
     if every measured candidate is wrong.
@@ -81,6 +90,11 @@ def build(
     >>> print(kernel.signature)
     kernel(A: float32[64, 32], B: float32[32, 48]) -> C: float32[64, 48]
     """
+    if has_dims(expr):
+        own = partial(build, top_k=top_k, profile=False, cache=cache, verifier=verifier, options=options)
+        return _sized(expr, device, inputs, sizes, own, profile, options, progress)  # type: ignore[return-value]
+    if sizes is not None:
+        raise ArgumentError(f"sizes is {shown(sizes)}, but the expression has no dims; expected None")
     _check_kinds(expr, options, cache)
     if not (progress is None or callable(progress)):
         raise ArgumentError(f"progress is {shown(progress)}; expected a function of (what, done, of), or None")
@@ -122,6 +136,24 @@ def build(
         return own + checks + drop_notes(dropped)
 
     return Kernel(target, candidates, chosen, graph.cuts, notes, references=references)
+
+
+def _sized(
+    expr: Any,
+    device: str | Path | Device | None,
+    inputs: Sequence[Any] | None,
+    sizes: Mapping[str, Iterable[int]] | None,
+    own: Callable[..., Kernel],
+    profile: bool | str,
+    options: BuildOptions,
+    progress: Progress | None,
+) -> SizedKernel:
+    """The kernel of an expression with dims; ``own`` builds the kernel of a size that needs one of its own."""
+    expression, target = expression_of(expr, inputs), resolve(device)
+    _check_kinds(expression.at({name: one.high for name, one in expression.dims.items()})[0], options, True)
+    executor = _executor(target, profile)
+    alone = lambda outputs, inputs: own(outputs, target, inputs=inputs)
+    return build_sized(expression, target, options, executor, sizes, alone, progress or silent)
 
 
 MOST_DRAFTED = 8

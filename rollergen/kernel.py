@@ -22,6 +22,7 @@ from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import cache_state
 from rollergen.program.model.prediction import machine_of
 from rollergen.program.rprogram import RProgram
+from rollergen.runtime.code import Code, Constants
 from rollergen.runtime.device_arrays import on_device
 from rollergen.runtime.executor import Compiled, Executor, executor_for
 from rollergen.runtime.gpu_calls import GpuCalls
@@ -65,19 +66,19 @@ def _returned(out: Any, results: tuple[Any, ...], passed: Sequence[Any] | None) 
 @dataclass(slots=True)
 class _Mine:
     """What a kernel keeps for one thread: ``call`` is prepared for arrays as the last call had that was not;
-    ``packed`` says of which constants the session's temporaries were made; ``session``, ``launches`` and ``calls`` by
+    ``constants``: of which the session's temporaries were made; ``session``, ``launches`` and ``calls`` by
     the arrays' class: of arrays in host memory, if there were some."""
 
     call: Call = not_made
     session: Session | None = None
     launches: PreparedLaunches | None = None
     calls: dict[type, Call] = field(default_factory=dict)
-    packed: Packed = NEVER
+    constants: Constants = field(default_factory=Constants)
 
 
 class _Local(threading.local):
-    def __init__(self) -> None:
-        self.mine = _Mine()
+    def __init__(self, code: Code | None) -> None:
+        self.mine = _Mine() if code is None else _Mine(constants=code.constants)
 
 
 class Kernel:
@@ -105,6 +106,7 @@ class Kernel:
         growth: Callable[[], Sequence[str]] = tuple,
         *,
         references: References | None = None,
+        code: Code | None = None,
     ) -> None:
         self.device = device
         self._growth, self._references = growth, references
@@ -114,7 +116,7 @@ class Kernel:
         packed = packed_names(chosen.source.launches)
         self._packed_at = tuple(i for i, b in enumerate(chosen.program.inputs) if b.name in packed)
         self._names = tuple(b.name for b in (*chosen.program.inputs, *chosen.program.outputs))
-        self._lock, self._local = threading.Lock(), _Local()
+        self._lock, self._local, self._code = threading.Lock(), _Local(code), code
         self._compiled: Compiled | None = None
         self._memory: Memory = HOST
         self._gpu: GpuCalls | None = None
@@ -168,7 +170,7 @@ class Kernel:
         if self._ids:
             self._ids.check(arrays, named)
         if not named and stream is None:
-            result = mine.call(arrays, out, mine.packed, self._packs)
+            result = mine.call(arrays, out, mine.constants.packed, self._packs)
             if result is not None:
                 return result
         return self._called(arrays, named, out, stream)
@@ -214,13 +216,15 @@ class Kernel:
         mine = self._local.mine
         if mine.session is None:
             session = self.new_session()
-            session.set({b.name: self._memory.empty(b) for b in self.program.temporaries})
+            session.set(mine.constants.temporaries(self.program, self._memory))
             mine.session = session
         return mine.session
 
     def new_session(self) -> Session:
         """The launches for one caller that sets all their buffers itself, temporaries too, and keeps them."""
         with self._lock:
+            if self._compiled is None and self._code is not None:
+                self._compiled, self._memory = self._code.launching(self.launches)
             if self._compiled is None:
                 executor = executor_for(self.device)
                 self._compiled, self._memory = executor.prepare(self._chosen.source), executor.memory
@@ -243,10 +247,10 @@ class Kernel:
     def _pack(self, mine: _Mine, session: Session, constants: tuple[Any, ...]) -> None:
         version = self._packs  # before packing: what is changed meanwhile is packed at the next call
         seen = [view(one, self._names[i], self.signature) for i, one in zip(self._packed_at, constants, strict=True)]
-        if not mine.packed.holds(version, constants, seen):
-            mine.packed = NEVER
+        if not mine.constants.packed.holds(version, constants, seen):
+            mine.constants.packed = NEVER
             session.once()
-            mine.packed = Packed.of(version, constants, seen)
+            mine.constants.packed = Packed.of(version, constants, seen)
 
     def repack(self) -> None:
         """Packs constant tensors anew at the next call of every thread: after changing a NumPy array in place."""
@@ -332,6 +336,8 @@ class Kernel:
         if candidate is not None and not (type(candidate) is int and 0 <= candidate < count):
             raise ArgumentError(f"candidate is {shown(candidate)}; expected None or an integer from 0 to {count - 1}")
         chosen = self._chosen if candidate is None else self.candidates[candidate]
+        if any(launch.sizes for launch in chosen.source.launches):
+            raise BundleError("a kernel with extents as arguments is not saved; expected one built for its size alone")
         if not chosen.source.text:
             raise ArgumentError(f"candidate is {candidate}, which has no source: {'; '.join(chosen.problems)}")
         tests = (self._references or self_tests)(chosen.program)

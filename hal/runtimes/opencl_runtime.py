@@ -86,12 +86,14 @@ class Module:
             raise KeyError(f"no kernel {entry!r}; the source has {list(self._names)}")
         return Kernel(self._opencl.Kernel(self._program, self._names[entry]))
 
-    def work_groups(self, entry: str, groups: int, arguments: int, alone: bool) -> WorkGroups | None:
+    def work_groups(
+        self, entry: str, groups: int, arguments: int, alone: bool, sizes: tuple[int, ...] = ()
+    ) -> WorkGroups | None:
         """A launch of so many work-groups of one thread for the pool, once one has run through the queue; None where
-        that cannot be."""
+        that cannot be.  ``sizes``: integers behind the arguments."""
         path = object_of(self._names[entry]) if self._direct else None
         try:
-            return work_groups(path, self._names[entry], groups, arguments, alone) if path else None
+            return work_groups(path, self._names[entry], groups, arguments, alone, sizes) if path else None
         except OSError:
             return None
 

@@ -2,7 +2,8 @@
 
 PoCL (3.0 and 3.1, ``lib/CL/devices/common.c``) makes a shared object of a kernel at its first launch, loads it, and
 calls ``_pocl_kernel_<name>_workgroup_fast(void **arguments, context, x, y, z)`` for each work-group; an argument in
-global memory is its address.  Where the object or the function is not found, launches go through the queue.
+global memory is its address, an integer is at its address.  Where the object or the function is not found, launches go
+through the queue.
 """
 
 from __future__ import annotations
@@ -54,12 +55,23 @@ class WorkGroups(NamedTuple):
     alone: bool
 
 
-def work_groups(path: str, name: str, groups: int, arguments: int, alone: bool) -> WorkGroups:
-    """The launch of a kernel of this name.  Raises OSError where the object cannot be loaded or lacks the function."""
+def work_groups(
+    path: str, name: str, groups: int, arguments: int, alone: bool, sizes: tuple[int, ...] = ()
+) -> WorkGroups:
+    """The launch of a kernel of this name, whose ``arguments`` in memory are followed by the integers ``sizes``.
+    Raises OSError where the object cannot be loaded or lacks the function."""
     library = dlopen(path, os.RTLD_NOW)  # `ctypes.CDLL` leaves a class behind, and closes nothing
-    addresses = array_of(ctypes.c_void_p, arguments)()
-    weakref.finalize(addresses, dlclose, library)  # whoever calls the function holds its arguments
+    addresses = array_of(ctypes.c_void_p, arguments + len(sizes))()
+    integers = array_of(ctypes.c_int32, len(sizes))(*sizes)
+    for position in range(len(sizes)):
+        addresses[arguments + position] = ctypes.addressof(integers) + position * ctypes.sizeof(ctypes.c_int32)
+    weakref.finalize(addresses, _let_go, library, integers)  # whoever calls the function holds its arguments
     return WorkGroups(dlsym(library, f"_pocl_kernel_{name}_workgroup_fast"), addresses, groups, alone)
+
+
+def _let_go(library: int, integers: Any) -> None:
+    """Closes the library.  The integers live until then."""
+    dlclose(library)
 
 
 @lru_cache

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollergen.emit.c_family import CFamily
 from rollergen.errors import DeviceError
 from rollergen.hal.errors import SpecError
 from rollergen.hal.languages import Language, language
 from rollergen.hal.spec import Device
-from rollergen.lower import lower_all
+from rollergen.lower import OpenAxes, lower_all
 from rollergen.lower.ir import Kernel, array_bytes
 from rollergen.program.rprogram import RProgram
 
@@ -22,7 +22,7 @@ class Launch:
     of one thread, ``local_bytes``: arrays of one block; all of them, whether or not a compiler can overlay them.
     ``dynamic_bytes``: of the latter, what the launch has to ask for (and in CUDA the kernel's attribute to allow),
     because the text does not declare its size.  ``alone``: the calling thread runs all blocks, which takes it less than
-    waking others would (`rprogram.StageLaunch`).
+    waking others would (`rprogram.StageLaunch`).  ``sizes``: values of the integer parameters behind the buffers.
     """
 
     entry: str
@@ -34,6 +34,7 @@ class Launch:
     local_bytes: int = 0
     dynamic_bytes: int = 0
     alone: bool = False
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,17 @@ def emit_all(programs: Sequence[RProgram], device: Device, dialect: str | None =
         _source(program, device, kernels, printer)
         for program, kernels, printer in zip(programs, lowered, printers, strict=True)
     ]
+
+
+def emit_open(program: RProgram, device: Device, opened: OpenAxes, dialect: str | None = None) -> Source:
+    """`program`, of the largest sizes, as one source for all of them: the extents of the axes that are `opened` are
+    arguments.  Its launches are those of the largest; errors as `emit` has them."""
+    printer: CFamily = _language(program, device, dialect).printer(device)
+    [kernels] = lower_all([program], device, printer.features, opened)
+    source = _source(program, device, kernels, printer)
+    sizes = [(opened[n].bounds[1],) if n in opened else () for n in range(len(kernels))]
+    launches = [replace(one, sizes=own) for one, own in zip(source.launches, sizes, strict=True)]
+    return replace(source, launches=tuple(launches))
 
 
 def _language(program: RProgram, device: Device, dialect: str | None) -> Language:

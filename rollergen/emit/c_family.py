@@ -121,6 +121,11 @@ class CFamily(CExpressions):
         lines.append("}")
         return "\n".join(lines)
 
+    def parameters(self, kernel: Kernel) -> str:
+        """The kernel's parameters: its buffers, then sizes."""
+        every = [*map(self.parameter, kernel.parameters), *(f"const int {name}" for name in kernel.sizes)]
+        return ",\n          ".join(every)
+
     def parameter(self, pointer: Pointer) -> str:
         constness = "" if pointer.writable else "const "
         return f"{self.scopes[pointer.scope]}{constness}{self.scalars[pointer.dtype]} *{self.restrict} {pointer.name}"

@@ -99,9 +99,8 @@ class Cuda(CudaVectors):
     # Kernels and statements
 
     def head(self, kernel: Kernel) -> str:
-        parameters = ",\n          ".join(self.parameter(p) for p in kernel.parameters)
         bounds = str(kernel.threads) + (f", {kernel.resident_blocks}" if kernel.resident_blocks else "")
-        return f'extern "C" __global__ void __launch_bounds__({bounds})\n{kernel.name}({parameters})'
+        return f'extern "C" __global__ void __launch_bounds__({bounds})\n{kernel.name}({self.parameters(kernel)})'
 
     def kernel(self, kernel: Kernel) -> str:
         self._alignment = Alignment(kernel)

@@ -158,8 +158,7 @@ class OpenCL(CFamily):
         attributes = f"__attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"
         if self.attribute:
             attributes = f"{self.attribute} {attributes}"
-        parameters = ",\n          ".join(self.parameter(p) for p in kernel.parameters)
-        return f"kernel {attributes}\nvoid {kernel.name}({parameters})"
+        return f"kernel {attributes}\nvoid {kernel.name}({self.parameters(kernel)})"
 
     def ids(self, kernel: Kernel) -> list[str]:
         lines = [f"const {self.integer(kernel.block_id)} {kernel.block_id} = get_group_id(0);"]

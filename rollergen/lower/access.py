@@ -1,8 +1,8 @@
 """One memory access, guarded: of a scalar, or of a vector along a lane.
 
 A vector access is made at once where it provably may be.  Else there are two paths: at once where the whole vector
-passes its tests and no division or remainder wraps inside it, and element by element, each with its own test, where
-not.  Nothing is read or written that fails a test.
+passes its tests and no division or remainder wraps inside it, else element by element.  What fails a test is not
+touched.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from rollergen.lower.nest import Lane
 from rollergen.lower.place import conjunction, guarded, when_all
 from rollergen.lower.vectors import (
     MASK_BITS,
+    NOTHING,
     Piece,
     VectorPlan,
     alignment,
@@ -50,6 +51,7 @@ from rollergen.lower.vectors import (
     straight_pieces,
     vector_plan,
     whole_tests,
+    within,
 )
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Store
@@ -60,8 +62,8 @@ class Access:
     """``pointer[offset]`` where every test holds, else ``fill``.
 
     ``alignment``: bytes to which the pointer is known to be aligned (0: only to its elements). ``asynchronous``: writes
-    need not be waited for before the barrier that says so. ``elements``: of the array; 0: unknown. ``masked``: vectors
-    that are not whole are read at once where the language can, so that equal ones stay one read.
+    need not be waited for before the barrier that says so. ``elements``: of the array (0: unknown), less those that are
+    ``missing`` at the call. ``masked``: vectors that are not whole are read at once where that can be.
     """
 
     pointer: Pointer
@@ -72,6 +74,7 @@ class Access:
     asynchronous: bool = False
     elements: int = 0
     masked: bool = False
+    missing: Index = NOTHING
 
     def aligned(self, offset: Index, lanes: int) -> bool:
         """Whether `lanes` elements from `offset` on lie at a multiple of their size."""
@@ -148,16 +151,13 @@ def _read_broken(
     mask = lane_mask(out.ranges, access.offset, access.tests, lane, BITS[name.dtype])
     stride = lane_stride(out.ranges, access.offset, lane)
     if mask is None or not access.elements:
-        straight = _readable_pieces(out, access, lane)
-        if straight is None:
-            out.assign(name, _gather(out, access, lane, wish, rare=True))
-        else:
-            _read_pieces(out, access, lane, wish, straight, name)
-        return
+        if (straight := _readable_pieces(out, access, lane)) is not None:
+            return _read_pieces(out, access, lane, wish, straight, name)
+        return out.assign(name, _gather(out, access, lane, wish, rare=True))
     offset, common, _ = plan
     vector = _read_spaced(out, access, offset, lane.width, stride)
     value = Operation("select", (mask, vector, Number(access.fill, name.dtype, lane.width)), name.dtype, lane.width)
-    reach = needed((Inside(offset, 0, access.elements - stride * (lane.width - 1)),), out.ranges)
+    reach = needed(within(offset, access.elements - stride * (lane.width - 1), access.missing), out.ranges)
     condition = conjunction(reach)
     if condition is None:
         out.assign(name, guarded(common, value, access.fill))
@@ -181,7 +181,7 @@ def _read_pieces(
     """`name` put together of whole vectors, each piece's lanes chosen by a mask, where all of them stay inside the
     array, else lane by lane."""
     firsts = [piece.offset.substitute({lane.variable: Index()}) for piece in straight]
-    reach = tuple(Inside(first, 0, access.elements - (lane.width - 1)) for first in firsts)
+    reach = tuple(t for at in firsts for t in within(at, access.elements - (lane.width - 1), access.missing))
 
     def chosen() -> None:
         out.assign(name, Number(access.fill, name.dtype, lane.width))
@@ -382,8 +382,7 @@ def _write_vector(out: Writer, access: Access, offset: Index, value: Expr, store
     with out.when(_aligned(pointer, short, whole, size)):
         out.write(Write(pointer, short, value, streaming=True, aligned=True))
     with out.otherwise():
-        if part < whole:
-            # Host arrays begin at multiples of 16 bytes only: narrower stores past the caches still do.
+        if part < whole:  # host arrays begin at multiples of 16 bytes only: narrower stores past the caches still do
             with out.when(_aligned(pointer, short, part, size)):
                 for first in range(0, whole, part):
                     piece = Shuffle(value, value, tuple(range(first, first + part)))

@@ -178,8 +178,9 @@ def load_access(out: Writer, place: Place, load: Load) -> Access:
     offset = load.offset().substitute(place.axes).simplify(out.ranges)
     tests = place.tests(load_bounds(place, load), out.ranges)
     pointer = place.nest.parameters[load.buffer.name]
+    size, missing = load.buffer.elements, place.nest.missing(load.buffer)
     masked = masked_lines(out, place.nest, load)
-    return Access(pointer, offset, tests, load.fill, elements=load.buffer.elements, masked=masked)
+    return Access(pointer, offset, tests, load.fill, elements=size, masked=masked, missing=missing)
 
 
 def masked_lines(out: Writer, nest: Nest, load: Load) -> bool:

@@ -225,7 +225,8 @@ class Kernel:
     ``thread_id`` are the variables that hold the linear numbers.  ``ranges``: inclusive bounds of every
     integer variable in the body.  ``layout``: comment lines that draw the kernel.  ``resident_blocks``: blocks that
     are meant to share a unit (0: not known), for compilers that spend registers accordingly.  ``allocated``: `arrays`,
-    where whoever wrote the body knows them.
+    where whoever wrote the body knows them.  ``sizes``: parameters behind those, integers of 32 bits; ``blocks`` are
+    then those of the largest.
     """
 
     name: str
@@ -242,6 +243,7 @@ class Kernel:
     once: bool = False
     resident_blocks: int = 0
     allocated: tuple[Allocate, ...] | None = None
+    sizes: tuple[str, ...] = ()
 
     @cached_property
     def arrays(self) -> tuple[Allocate, ...]:

@@ -248,5 +248,5 @@ def output_access(place: Place, out: Writer) -> Access:
     axes = [axis for axis, _ in nest.stage.guards if nest.roles[axis] != "reduce" and place.unsure(axis)]
     bounds = (*(place.axis_test(axis) for axis in axes), *op.where)
     offset = op.stored().offset().substitute(place.axes).simplify(out.ranges)
-    pointer, size = nest.parameters[op.output.name], op.output.elements
-    return Access(pointer, offset, place.tests(bounds, out.ranges), elements=size)
+    pointer, size, missing = nest.parameters[op.output.name], op.output.elements, nest.missing(op.output)
+    return Access(pointer, offset, place.tests(bounds, out.ranges), elements=size, missing=missing)

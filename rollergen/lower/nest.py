@@ -9,7 +9,7 @@ from math import prod
 
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.tensor_op import TensorOp
-from rollergen.expr.values import Load
+from rollergen.expr.values import Buffer, Load
 from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.expressions import Pointer
 from rollergen.lower.ir import Names
@@ -26,13 +26,28 @@ class Lane:
     width: int
 
 
+@dataclass(frozen=True, slots=True)
+class OpenAxis:
+    """An axis whose extent is known at the call: ``factor`` times an argument of the kernel, within ``bounds``.
+
+    ``buffers``: names of those whose number of elements is a multiple of the argument too; they are that of the
+    largest argument in the program that is lowered.
+    """
+
+    axis: str
+    factor: int
+    bounds: Bounds
+    buffers: frozenset[str]
+
+
 @dataclass(frozen=True)
 class Nest:
     """Facts about one stage that hold everywhere in it.
 
     ``lead``: the variable that says how many elements before 0 the loops of the lanes' axis start (see
     `Store.on_lines`), if they do.  ``exchanges``: the language lets threads of one execution width exchange
-    registers.
+    registers.  ``open``: the axis whose extent is an argument of the kernel, named ``argument``; the extents of the
+    stage are then those of the largest argument.
     """
 
     stage: Stage
@@ -41,6 +56,8 @@ class Nest:
     parameters: Mapping[str, Pointer]
     lead: str | None = None
     exchanges: bool = False
+    open: OpenAxis | None = None
+    argument: str = ""
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:
@@ -146,10 +163,28 @@ class Nest:
     def extents(self) -> dict[str, int]:
         return {axis.name: axis.extent for axis in self.op.axes}
 
+    def is_open(self, axis: str) -> bool:
+        """Whether the extent of the axis is known at the call only."""
+        return self.open is not None and self.open.axis == axis
+
+    def size(self, axis: str) -> Index:
+        """The extent of the axis, as a number or of the argument."""
+        if self.open is None or self.open.axis != axis:
+            return Index((), self.extents[axis])
+        return Index.axis(self.argument) * self.open.factor
+
+    def missing(self, buffer: Buffer) -> Index:
+        """How many elements fewer the buffer has at the call than in the program."""
+        if self.open is None or buffer.name not in self.open.buffers:
+            return Index()
+        most = self.open.bounds[1]
+        return (Index.axis(self.argument) * -1 + most) * (buffer.elements // most)
+
     @cached_property
     def exact(self) -> dict[str, Bounds]:
-        """Bounds of every axis, without any overhang."""
-        return {axis: (0, extent - 1) for axis, extent in self.extents.items()}
+        """Bounds of every axis, without any overhang, and of the argument that is an extent."""
+        own = {axis: (0, extent - 1) for axis, extent in self.extents.items()}
+        return own if self.open is None else {**own, self.argument: self.open.bounds}
 
     @cached_property
     def roles(self) -> dict[str, str]:
@@ -161,6 +196,9 @@ class Nest:
         spans = dict.fromkeys(self.extents, 1)
         for loop in self.loops:
             spans[loop.axis] *= loop.extent
+        if self.open is not None:  # whatever the extent, its last tile may overhang
+            strides = [loop.stride for loop in self.loops if loop.axis == self.open.axis]
+            spans[self.open.axis] = self.extents[self.open.axis] + max(strides, default=1) - 1
         return {axis: max(span, self.extents[axis]) for axis, span in spans.items()}
 
     @cached_property
@@ -237,7 +275,12 @@ class Nest:
 
 
 def make_nest(
-    stage: Stage, device: Device, parameters: Mapping[str, Pointer], names: Names, exchanges: bool = False
+    stage: Stage,
+    device: Device,
+    parameters: Mapping[str, Pointer],
+    names: Names,
+    exchanges: bool = False,
+    opened: OpenAxis | None = None,
 ) -> Nest:
     """The nest of `stage`, with a variable for every loop: the axis' name and the loop's rank on it."""
     seen: dict[str, int] = {}
@@ -247,4 +290,13 @@ def make_nest(
         seen[loop.axis] = rank + 1
         variables.append(names.fresh("lane" if loop.kind == LANE else f"{loop.axis}{rank}"))
     lead = names.fresh("lead") if stage.store.on_lines else None
-    return Nest(stage, device, tuple(variables), parameters, lead, exchanges)
+    argument = _argument(stage, opened, names) if opened else ""
+    return Nest(stage, device, tuple(variables), parameters, lead, exchanges, opened, argument)
+
+
+def _argument(stage: Stage, opened: OpenAxis, names: Names) -> str:
+    """A name for the argument that is none of an axis: bounds are of axes and of the argument."""
+    taken = {axis.name for axis in stage.op.axes}
+    while (name := names.fresh(f"{opened.axis}_{'extent' if opened.factor == 1 else 'parts'}")) in taken:
+        pass
+    return name

@@ -84,7 +84,7 @@ def _last_tile(place: Place, axis: str) -> dict[int, Index] | None:
     outer = [(p, loop) for p, loop in own if p < nest.tile_depth]
     span = 1 + sum((loop.extent - 1) * loop.stride for p, loop in own if p >= nest.tile_depth)
     kinds = [loop.kind for _, loop in outer]
-    if any(kind != SERIAL for kind in kinds[1:]) or not {*kinds} <= {GRID, SERIAL}:
+    if nest.is_open(axis) or any(kind != SERIAL for kind in kinds[1:]) or not {*kinds} <= {GRID, SERIAL}:
         return None
     found, left = {}, nest.extents[axis] // span * span
     for p, loop in outer:
@@ -153,8 +153,12 @@ def _tile_fits(place: Place, axis: str, out: Writer) -> Inside | None:
         else:
             first = first + place.point[p] * loop.stride
     first = first.simplify(out.ranges)
+    below = nest.extents[axis] - reached
+    if nest.is_open(axis):
+        first, below = first - nest.size(axis), -reached
+        return Inside(first, None, below) if first.bounds(out.ranges)[1] >= below else None
     low, high = first.bounds(out.ranges)
-    above, below = 0 if low < 0 else None, nest.extents[axis] - reached
+    above = 0 if low < 0 else None
     if above is None and high < below:
         return None
     return Inside(first, above, below if high >= below else None)

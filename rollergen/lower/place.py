@@ -153,7 +153,10 @@ class Place:
 
     def axis_test(self, axis: str) -> Within:
         """The axis is within its extent."""
-        return Within(Index.axis(axis), 0, self.nest.extents[axis])
+        extent = self.nest.extents[axis]
+        if self.nest.is_open(axis):
+            return Within(Index.axis(axis) - self.nest.size(axis), -extent, 0)
+        return Within(Index.axis(axis), 0, extent)
 
     def inside(self, bound: Within, ranges: Mapping[str, Bounds]) -> Inside | None:
         """The bound over variables, or None where it always holds.  `ranges`: of the variables."""
@@ -272,18 +275,16 @@ def trip_count(place: Place, p: int, uniform: bool, ranges: Mapping[str, Bounds]
     for q, outer in enumerate(nest.loops[:p]):
         if outer.axis == loop.axis and not (uniform and outer.kind in PARALLEL):
             base = base + place.point[q] * outer.stride
-    extent = nest.extents[loop.axis]
-    base = base.simplify(ranges)
-    low, high = base.bounds(ranges)
-    if -(-(extent - high) // loop.stride) >= loop.extent:
+    left = (nest.size(loop.axis) - base.simplify(ranges)) + (loop.stride - 1)
+    low, high = left.bounds(ranges)
+    if low // loop.stride >= loop.extent:
         return loop.extent
-    if not base.terms:
-        return min(loop.extent, -(-(extent - base.const) // loop.stride))
-    left = (base * -1 + (extent + loop.stride - 1)) if loop.stride > 1 else base * -1 + extent
+    if not left.terms:
+        return min(loop.extent, left.const // loop.stride)
     rest: Expr = position(left, ranges)
     if loop.stride > 1:
         rest = Operation("div", (rest, Number(loop.stride, rest.dtype)), rest.dtype)
-    return clipped(rest, 0, -(-(extent - low) // loop.stride), loop.extent)
+    return clipped(rest, 0, high // loop.stride, loop.extent)
 
 
 def clipped(value: Expr, low: int, high: int, limit: int) -> Expr:
@@ -320,7 +321,7 @@ def whole_iterations(place: Place, p: int, out: Writer) -> int | Expr | None:
         return None
     outer = ((place.point[q], nest.loops[q].stride) for q in range(p) if nest.loops[q].axis == loop.axis)
     reach = sum((inner.extent - 1) * inner.stride for inner in deeper)
-    left = (weighted_sum(outer) * -1 + (nest.extents[loop.axis] - 1 - reach + loop.stride)).simplify(out.ranges)
+    left = (nest.size(loop.axis) - weighted_sum(outer) + (loop.stride - 1 - reach)).simplify(out.ranges)
     low, high = left.bounds(out.ranges)
     if not left.terms:
         return max(0, min(loop.extent, left.const // loop.stride))

@@ -146,6 +146,16 @@ def needed(tests: tuple[Inside, ...], ranges: Mapping[str, Bounds]) -> list[Insi
     return kept
 
 
+NOTHING = Index()
+
+
+def within(offset: Index, size: int, missing: Index) -> tuple[Inside, ...]:
+    """Tests that the offset lies below `size`, less what is `missing` at the call, and not below 0."""
+    if not missing.terms:
+        return (Inside(offset, 0, size),)
+    return Inside(offset, 0, None), Inside(offset + missing, None, size)
+
+
 def _joined(tests: list[Inside]) -> tuple[Inside, ...]:
     """One test for each index: the tightest bounds."""
     found: dict[Index, Inside] = {}

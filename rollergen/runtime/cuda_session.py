@@ -56,7 +56,7 @@ class CudaSession(DeviceSession):
     def __init__(self, runtime: Any, module: Any, launches: Sequence[Launch]) -> None:
         self._runtime = runtime
         runtime.bind_thread()
-        make = lambda one: module.kernel(one.entry, len(one.arguments), one.dynamic_bytes)
+        make = lambda one: module.kernel(one.entry, len(one.arguments) + len(one.sizes), one.dynamic_bytes)
         super().__init__([(launch, make(launch)) for launch in launches])
         self._set: dict[str, _Copy | DeviceArray] = {}
         self._fresh = False

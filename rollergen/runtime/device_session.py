@@ -26,7 +26,13 @@ class DeviceSession:
         for launch, kernel in kernels:
             for position, name in enumerate(launch.arguments):
                 self._slots.setdefault(name, []).append((kernel, position))
+            for position, size in enumerate(launch.sizes, start=len(launch.arguments)):
+                kernel.set_arg(position, self.integer(size))
         self._in_a_row: int | None = None
+
+    def integer(self, size: int) -> Any:
+        """A size as an argument."""
+        return size
 
     def prepare(self) -> None:
         """None: host arrays are copied at every call."""

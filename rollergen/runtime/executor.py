@@ -29,6 +29,9 @@ class Compiled(Protocol):
     def session(self) -> Session:
         """A session of its own for the caller."""
 
+    def launching(self, launches: Sequence[Launch]) -> Compiled:
+        """The same machine code with these launches, of other sizes."""
+
 
 class Executor(Protocol):
     """Compiles for one device."""
@@ -70,7 +73,8 @@ class RuntimeExecutor:
             if isinstance(self._runtime, (CudaRuntime, BufferRuntime)):
                 module: Any = self._runtime.compile(source.text)
             else:
-                alone = {launch.alone for launch in source.launches}
+                ways = [(True, False) if launch.sizes else (launch.alone,) for launch in source.launches]
+                alone = {one for some in ways for one in some}  # at each size in its own way
                 module = cast(InPlaceRuntime, self._runtime).compile(source.text, alone=alone)
         except BuildError as error:
             raise DeviceError(str(error)) from None
@@ -100,6 +104,10 @@ class _Compiled:
     def __init__(self, runtime: Runtime, module: Any, launches: Sequence[Launch]) -> None:
         self._runtime, self._module, self._launches = runtime, module, launches
 
+    def launching(self, launches: Sequence[Launch]) -> Compiled:
+        check_launches(launches, self._runtime.limits)
+        return _Compiled(self._runtime, self._module, launches)
+
     def session(self) -> Session:
         if isinstance(self._runtime, CudaRuntime):
             return CudaSession(self._runtime, self._module, self._launches)
@@ -119,6 +127,7 @@ class _Session:
         for launch, kernel in kernels:
             for position, name in enumerate(launch.arguments):
                 self._slots.setdefault(name, []).append((kernel, position))
+            _set_sizes(launch, kernel.raw.set_arg)
         self._packed = packed_names(launches)
         self._nothing = runtime.wrap(np.zeros(16, np.int32))
         self._timed: Callable[[], None] | None = None
@@ -185,6 +194,7 @@ class _Session:
     def _queued(self) -> PreparedLaunches:
         each = [(launch, self._module.kernel(launch.entry)) for launch, _ in self._each]
         for launch, kernel in each:
+            _set_sizes(launch, kernel.raw.set_arg)
             for position, name in enumerate(launch.arguments):
                 if name in self._arrays:  # a temporary, which stays
                     kernel.set_arg(position, self._runtime.wrap(self._arrays[name]))
@@ -198,7 +208,10 @@ class _Session:
         pool = self._runtime.pool
         if pool is None or any(one.threads > 1 for one in launches):
             return None
-        groups = [self._module.work_groups(one.entry, one.blocks, len(one.arguments), one.alone) for one in launches]
+        groups = [
+            self._module.work_groups(one.entry, one.blocks, len(one.arguments), one.alone, one.sizes)
+            for one in launches
+        ]
         if not all(groups):
             return None
         for launch, one in zip(launches, groups, strict=True):
@@ -217,6 +230,11 @@ class _Session:
                 if name not in self._arrays:
                     setters.setdefault(name, []).append((arguments, position))
         return setters
+
+
+def _set_sizes(launch: Launch, set_arg: Callable[[int, Any], Any]) -> None:
+    for position, size in enumerate(launch.sizes, start=len(launch.arguments)):
+        set_arg(position, np.int32(size))
 
 
 def executor_for(device: Device) -> RuntimeExecutor:

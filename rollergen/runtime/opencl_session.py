@@ -53,6 +53,9 @@ class OpenCLSession(DeviceSession):
         self._set: dict[str, _Copy] = {}
         self._fresh = False
 
+    def integer(self, size: int) -> Any:
+        return np.int32(size)
+
     def set(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             one = self._set[name] = _Copy(self._runtime, array)

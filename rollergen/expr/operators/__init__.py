@@ -3,6 +3,7 @@
 from typing import Any
 
 from rollergen.errors import name_advice
+from rollergen.expr.dims import takes_dims
 from rollergen.expr.methods import OPERATORS
 from rollergen.expr.operators.activations import gelu, leaky_relu, prelu, relu, sigmoid, silu
 from rollergen.expr.operators.adaptive_pooling import (
@@ -260,7 +261,7 @@ globals().update({_name: pointwise(_name) for _name in FUNCTIONS if _name != "ro
 globals().update({_name: loss(_row) for _name, _row in LOSSES.items()})
 globals().update({_name: formula(_row) for _name, _row in FORMULAS.items()})
 for _name in __all__:
-    _operator = torch_spellings(globals()[_name])
+    _operator = takes_dims(torch_spellings(globals()[_name]))
     _operator.__module__ = __name__  # where pickle finds it
     globals()[_name] = _operator
 globals().update({_name: globals()[_of] for _name, _of in ALIASES.items()})

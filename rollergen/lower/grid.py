@@ -1,0 +1,105 @@
+"""Which block and which thread this is: loop variables as digits of their linear numbers."""
+
+from __future__ import annotations
+
+from rollergen.expr.index import Index
+from rollergen.lower.expressions import Expr, Name, Number, Operation, Position, position
+from rollergen.lower.nest import Nest
+from rollergen.lower.writer import Writer
+
+
+def define_grid(out: Writer, nest: Nest, block: str) -> None:
+    grid = nest.grid
+    width = nest.stage.block_order.group_rows
+    swizzled = width > 0 and len(grid) >= 2
+    if any(nest.is_open(loop.axis) for _, loop in (grid if swizzled else grid[1:])):
+        _define_open_grid(out, nest, block, width if swizzled else 0)
+        return
+    _define_digits(out, nest, [p for p, _ in (grid[:-2] if swizzled else grid)], block, nest.blocks)
+    if swizzled:
+        _define_swizzle(out, nest, grid[-2][0], grid[-1][0], block, width)
+
+
+def _define_digits(out: Writer, nest: Nest, positions: list[int], number: str, count: int) -> None:
+    """Loop variables as mixed-radix digits of a linear number below `count`, the last one fastest."""
+    below = count
+    for p in positions:
+        extent = nest.loops[p].extent
+        left, below = below, below // extent
+        digit = Index.axis(number) // below
+        if left < count or extent == 1:  # else no number has a higher digit
+            digit = digit % extent
+        out.define(nest.variables[p], position(digit, out.ranges), (0, extent - 1))
+
+
+def _define_swizzle(out: Writer, nest: Nest, p: int, q: int, block: str, width: int) -> None:
+    """The last two grid loops in groups of `width` rows (see `BlockOrder`)."""
+    rows_all, columns = nest.loops[p].extent, nest.loops[q].extent
+    number = Index.axis(block) % (rows_all * columns)
+    number = number.simplify(out.ranges)
+    group = (number // (width * columns)).simplify(out.ranges)
+    rest = (number % (width * columns)).simplify(out.ranges)
+    if rows_all % width == 0:
+        row, column = group * width + rest % width, rest // width
+        out.define(nest.variables[p], Position(row.simplify(out.ranges)), (0, rows_all - 1))
+        out.define(nest.variables[q], Position(column.simplify(out.ranges)), (0, columns - 1))
+        return
+    left = Position(group * -width + rows_all)
+    limit = Number(width, "int32")
+    few = Operation("lt", (left, limit), "bool")
+    rows = out.let("rows", Operation("select", (few, left, limit), "int32"))
+    first = Operation("add", (Position(group * width), _int("mod", Position(rest), rows)), "int32")
+    out.define(nest.variables[p], first, (0, rows_all - 1))
+    out.define(nest.variables[q], _int("div", Position(rest), rows), (0, columns - 1))
+
+
+def _define_open_grid(out: Writer, nest: Nest, block: str, width: int) -> None:
+    """`define_grid` where a count of blocks that others are divided by is known at the call only."""
+    counts = {p: _count(out, nest, p) for p, _ in nest.grid}
+    number: Expr = Name(block, "int32")
+    positions = list(counts)
+    if width:
+        number = _define_open_swizzle(out, nest, number, counts, width)
+        del positions[-2:]
+    for p in reversed(positions):
+        digit = number if p == positions[0] else _int("mod", number, counts[p])
+        out.define(nest.variables[p], digit, (0, nest.loops[p].extent - 1))
+        if p != positions[0]:
+            number = out.let("outer", _int("div", number, counts[p]))
+
+
+def _count(out: Writer, nest: Nest, p: int) -> Expr:
+    """The number of blocks along one loop of the grid."""
+    loop = nest.loops[p]
+    if not nest.is_open(loop.axis) or loop.extent == 1:
+        return Number(loop.extent, "int32")
+    blocks = (nest.size(loop.axis) + (loop.stride - 1)) // loop.stride
+    return out.let(f"{nest.variables[p]}_blocks", Position(blocks.simplify(out.ranges)))
+
+
+def _define_open_swizzle(out: Writer, nest: Nest, number: Expr, counts: dict[int, Expr], width: int) -> Expr:
+    """`_define_swizzle` with counts that are expressions; the number of the groups around."""
+    p, q = list(counts)[-2:]
+    outer = number
+    if len(counts) > 2:
+        both = out.let("inner_blocks", _int("mul", counts[p], counts[q]))
+        outer, number = out.let("outer", _int("div", number, both)), out.let("inner", _int("mod", number, both))
+    wide = out.let("group_blocks", _int("mul", counts[q], Number(width, "int32")))
+    first = out.let("first_row", _int("mul", _int("div", number, wide), Number(width, "int32")))
+    rest = out.let("rest", _int("mod", number, wide))
+    left, limit = out.let("left", _int("sub", counts[p], first)), Number(width, "int32")
+    few = Operation("lt", (left, limit), "bool")
+    rows = out.let("rows", Operation("select", (few, left, limit), "int32"))
+    row = _int("add", first, _int("mod", rest, rows))
+    out.define(nest.variables[p], row, (0, nest.loops[p].extent - 1))
+    out.define(nest.variables[q], _int("div", rest, rows), (0, nest.loops[q].extent - 1))
+    return outer
+
+
+def _int(op: str, a: Expr, b: Expr) -> Expr:
+    return Operation(op, (a, b), "int32")
+
+
+def define_threads(out: Writer, nest: Nest, thread: str) -> None:
+    positions = [p for p, _ in nest.parallel]
+    _define_digits(out, nest, positions, thread, nest.threads)

@@ -1,0 +1,201 @@
+"""`rollergen.build` of an expression with dims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from rollergen.dropped import collected_drops, drop, drop_notes
+from rollergen.emit import Source
+from rollergen.errors import ArgumentError, CheckFailedError, ExpressionError, RollergenError, shown
+from rollergen.expr.dims import Dim, Sized, joined
+from rollergen.expr.dtypes import described
+from rollergen.expr.language import Tensor
+from rollergen.expr.stages import Graph
+from rollergen.expr.values import Buffer
+from rollergen.gate.oracle import expression_oracle
+from rollergen.hal.spec import Device
+from rollergen.kernel import Kernel
+from rollergen.measure.isolation import bench_for
+from rollergen.measure.outcome import Outcome, Progress
+from rollergen.options import BuildOptions
+from rollergen.runtime.executor import Compiled, RuntimeExecutor
+from rollergen.sizes.kernel import Place, Program, SizedKernel, programs_of
+from rollergen.sizes.regime import Expression, Reference, RegimeMap, regime_map
+
+_CHECKED = 2
+"""Sizes at which each program passes the gate before it is kept: the least at which it is best, and one between."""
+
+
+def expression_of(outputs: Any, inputs: Sequence[Any] | None) -> Expression:
+    """What is to be built.  Raises ExpressionError where dims are not those of one expression."""
+    given = None if inputs is None else tuple(inputs)
+    listed = outputs if isinstance(outputs, Sized) else tuple(outputs)
+    parts = (listed,) if isinstance(listed, Sized) else listed
+    dims = joined(one.dims for one in parts if isinstance(one, Sized))
+    return Expression(listed, given, dims)
+
+
+def build_sized(
+    expression: Expression,
+    device: Device,
+    options: BuildOptions,
+    executor: RuntimeExecutor | None,
+    sizes: Mapping[str, Iterable[int]] | None,
+    own: Callable[[Any, Any], Kernel],
+    progress: Progress,
+) -> SizedKernel:
+    """The kernel for all sizes.  ``own``: builds the kernel of ordinary outputs and inputs, for one size."""
+    extra = _checked_extra(sizes, expression.dims)
+    graphs = _graphs(expression, device)
+    places = _places(expression, graphs)
+    low = prod(one.low for one in expression.dims.values())
+    with collected_drops() as dropped:
+        regime = None
+        if device.kind.machine is None:
+            regime = regime_map(expression, device, options, extra)
+        programs = [] if regime is None else programs_of(regime, low, device)
+        if executor is not None and regime is not None:
+            programs = _passed(programs, regime, expression, device, executor, options, progress)
+    reference = Reference(expression, device)
+    return SizedKernel(
+        device, _signature(graphs[-1][1], places, graphs), places, regime if programs else None, programs,
+        lambda sizes: None if reference.open_at(sizes) is None else expression.graph(sizes, device),
+        lambda sizes: own(*expression.at(sizes)),
+        drop_notes(dropped),
+    )  # fmt: skip
+
+
+def _checked_extra(
+    sizes: Mapping[str, Iterable[int]] | None, dims: Mapping[str, Dim]
+) -> dict[str, tuple[int, ...]] | None:
+    """Sizes that the caller wants sampled.  Raises ArgumentError."""
+    if sizes is None:
+        return None
+    if not isinstance(sizes, Mapping):
+        raise ArgumentError(f'sizes is {shown(sizes)}; expected a dictionary such as {{"S": [1, 17, 128]}}')
+    found = {}
+    for name, some in sizes.items():
+        if name not in dims:
+            raise ArgumentError(f"sizes names {name!r}; expected {', '.join(dims)}")
+        own, one = tuple(some), dims[name]
+        for size in own:
+            if not isinstance(size, int) or isinstance(size, bool) or not one.low <= size <= one.high:
+                raise ArgumentError(
+                    f"sizes[{name!r}] has {shown(size)}; expected integers from {one.low} to {one.high}"
+                )
+        found[name] = own
+    return found
+
+
+def _graphs(expression: Expression, device: Device) -> list[tuple[dict[str, int], Graph]]:
+    """The expression at sizes that differ in each dim, the largest last."""
+    largest = {name: one.high for name, one in expression.dims.items()}
+    every = [largest | {name: one.low} for name, one in expression.dims.items() if one.low < one.high]
+    every += [largest | {name: (one.low + one.high) // 2} for name, one in expression.dims.items()]
+    return [(sizes, expression.graph(sizes, device)) for sizes in (*every, largest)]
+
+
+def _places(expression: Expression, graphs: Sequence[tuple[dict[str, int], Graph]]) -> list[Place]:
+    """Where a call tells each dim.  Raises ExpressionError for one that no input tells."""
+    found = []
+    for name, one in expression.dims.items():
+        place = next(_telling(one, graphs), None)
+        if place is None:
+            raise ExpressionError(f"{name} is the extent of no input, or a multiple of one: a call could not tell it")
+        found.append(place)
+    return found
+
+
+def _telling(one: Dim, graphs: Sequence[tuple[dict[str, int], Graph]]) -> Iterator[Place]:
+    """Dimensions of inputs that are a multiple of the dim at all the sizes, plain ones first."""
+    sizes, largest = graphs[-1]
+    found = []
+    for position, buffer in enumerate(largest.inputs):
+        for axis, extent in enumerate(buffer.shape):
+            factor, rest = divmod(extent, sizes[one.name])
+            each = [graph.inputs[position].shape[axis] == factor * at[one.name] for at, graph in graphs]
+            if not rest and factor and all(each) and (one.low < one.high or factor == 1):
+                found.append(Place(one, buffer.name, position, axis, factor))
+    return iter(sorted(found, key=lambda place: place.factor))
+
+
+def _signature(largest: Graph, places: Sequence[Place], graphs: Sequence[tuple[dict[str, int], Graph]]) -> str:
+    """As of other kernels, with dims where extents are theirs and ... where they follow from sizes."""
+
+    def shape(group: str, position: int, buffer: Buffer) -> str:
+        return described(buffer.dtype, [extent(group, position, n, e) for n, e in enumerate(buffer.shape)])  # type: ignore[misc]
+
+    def extent(group: str, position: int, axis: int, largest: int) -> object:
+        each = [(at, getattr(graph, group)[position].shape[axis]) for at, graph in graphs]
+        if all(one == largest for _, one in each):
+            return largest
+        same = (one.dim.name for one in places if all(at[one.dim.name] == size for at, size in each))
+        return next(same, "...")
+
+    named = lambda group: ", ".join(
+        f"{buffer.name}: {shape(group, n, buffer)}" for n, buffer in enumerate(getattr(largest, group))
+    )
+    return f"kernel({named('inputs')}) -> {named('outputs')}"
+
+
+def _passed(
+    programs: Sequence[Program],
+    regime: RegimeMap,
+    expression: Expression,
+    device: Device,
+    executor: RuntimeExecutor,
+    options: BuildOptions,
+    progress: Progress,
+) -> list[Program]:
+    """The programs that pass the gate at each size at which they are checked; others are dropped.
+
+    Raises CheckFailedError where none does.
+    """
+    best = regime.seconds.argmin(axis=0)
+    kept, why = [], []
+    for number, one in enumerate(programs):
+        own = [at for at, plan in enumerate(best) if plan == number]
+        problems: tuple[str, ...] = ()
+        for at in own[:: max(1, (len(own) + 1) // _CHECKED)][:_CHECKED]:
+            problems = problems or _problems(one, expression, regime.sizes[at], device, executor, options)
+        if problems:
+            why.append(f"program {number + 1}: {'; '.join(problems[:2])}")
+            drop(f"program {number + 1} of the map", CheckFailedError("; ".join(problems)))
+        else:
+            kept.append(one)
+        progress("compiled and checked", number + 1, len(programs))
+    if programs and not kept:
+        raise CheckFailedError(f"no program of the map passed the check against the definition: {' | '.join(why)}")
+    return kept
+
+
+class _Compiled:
+    """An executor of one program's machine code, which is compiled once for all sizes."""
+
+    def __init__(self, one: Program, executor: RuntimeExecutor) -> None:
+        self._code, self.memory = one.code, executor.memory
+
+    def prepare(self, source: Source) -> Compiled:
+        return self._code.launching(source.launches)[0]
+
+
+def _problems(
+    one: Program,
+    expression: Expression,
+    sizes: Mapping[str, int],
+    device: Device,
+    executor: RuntimeExecutor,
+    options: BuildOptions,
+) -> tuple[str, ...]:
+    """What the gate finds wrong with the program at these sizes."""
+    outputs: Any = expression.at(sizes)[0]
+    graph, count = expression.graph(sizes, device), expression.count(sizes)
+    try:
+        program, source = one.plan.launched(one.source, count, device, graph)
+    except RollergenError as error:
+        return (str(error),)
+    oracle = expression_oracle((outputs,) if isinstance(outputs, Tensor) else tuple(outputs), program.outputs)
+    with bench_for(device, _Compiled(one, executor), program, oracle, options) as bench:
+        return bench.check(Outcome(0, program, source, 0.0)).problems

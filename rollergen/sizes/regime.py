@@ -1,0 +1,216 @@
+"""Regime maps: which few programs serve all sizes, and which of them serves which.
+
+Programs are constructed at sampled sizes, and each is priced at all of them.  Kept are the fewest of which, at every
+sampled size, the best is predicted within `CLOSE` of the best constructed there; at most as many as are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from rollergen.construct.choose import construct, limited
+from rollergen.construct.planning import planned, row_limits
+from rollergen.dropped import drop
+from rollergen.errors import RollergenError
+from rollergen.expr.canonical import canonicalize
+from rollergen.expr.dims import Dim, Sized
+from rollergen.expr.stages import Graph
+from rollergen.hal.spec import Device
+from rollergen.options import BuildOptions
+from rollergen.program.check import check
+from rollergen.program.model.together import price_stages
+from rollergen.program.rprogram import RProgram
+from rollergen.sizes.plan import Plan, follows, open_buffers, plan_of
+from rollergen.sizes.samples import sampled_sizes
+
+CLOSE = 1.05
+"""Times the best constructed prediction: programs that are closer are not told apart (measured: first choices at 114
+sizes are 26 to 83 programs, most within 5 % of each other)."""
+PROGRAMS, PROGRAMS_OF_SEVERAL = 8, 12
+"""Programs that are kept at most, of one dim and of several: each is compiled, and packs constants of its own."""
+_EACH = 2
+"""Best programs constructed at each sampled size: the second is often the first of its neighbours."""
+
+
+@dataclass(frozen=True)
+class Expression:
+    """What is computed, with dims: ``outputs`` and, in the order of the call, ``inputs`` (None: as they appear)."""
+
+    outputs: Sized | tuple[object, ...]
+    inputs: tuple[object, ...] | None
+    dims: Mapping[str, Dim]
+
+    def at(self, sizes: Mapping[str, int]) -> tuple[object, object]:
+        """The ordinary outputs and inputs for these sizes."""
+        made = Sized(_as_given, (self.outputs, self.inputs), {}).at(sizes)
+        return made[0], made[1]
+
+    def graph(self, sizes: Mapping[str, int], device: Device) -> Graph:
+        """The stages for these sizes, cut no more than they have to be."""
+        outputs, inputs = self.at(sizes)
+        return canonicalize(outputs, inputs, row_limits(device), None, device.kind.machine is not None)  # type: ignore[arg-type]
+
+    def count(self, sizes: Mapping[str, int]) -> int:
+        """The product of the sizes: what rows are a multiple of."""
+        return prod(sizes[name] for name in self.dims)
+
+
+def _as_given(outputs: object, inputs: object) -> tuple[object, object]:
+    return outputs, inputs
+
+
+@dataclass(frozen=True)
+class RegimeMap:
+    """Few plans for all counts, the one that serves most sizes first.
+
+    ``sizes``: those sampled, and ``counts`` theirs; ``seconds``: of each plan at each [plans, counts], infinite where
+    it has no program; ``best``: of the best constructed at each.
+    """
+
+    plans: tuple[Plan, ...]
+    sizes: tuple[Mapping[str, int], ...]
+    counts: tuple[int, ...]
+    seconds: np.ndarray
+    best: np.ndarray
+
+    @property
+    def loss(self) -> np.ndarray:
+        """The best kept plan's seconds over the best constructed, at each sampled count."""
+        return self.seconds.min(axis=0) / self.best  # type: ignore[no-any-return]
+
+    def intervals(self) -> list[tuple[int, int, int]]:
+        """(first, last, plan): between sampled counts at which one plan is best."""
+        found: list[tuple[int, int, int]] = []
+        for count, plan in zip(self.counts, self.seconds.argmin(axis=0).tolist(), strict=True):
+            if found and found[-1][2] == plan:
+                found[-1] = found[-1][0], count, plan
+            else:
+                found.append((count, count, plan))
+        return found
+
+
+def priced(programs: Sequence[RProgram], device: Device) -> list[float]:
+    """Predicted seconds of programs, each stage launched in the way that takes less; those made once cost nothing."""
+    stages = [[stage for stage in program.stages if not stage.once] for program in programs]
+    each = iter(price_stages([stage for some in stages for stage in some], device).seconds.tolist())
+    return [sum(next(each) for _ in some) for some in stages]
+
+
+class Reference:
+    """The expression at its largest sizes, by which others are told to be the same but for their count."""
+
+    def __init__(self, expression: Expression, device: Device) -> None:
+        self._expression, self._device = expression, device
+        self._sizes = {name: one.high for name, one in expression.dims.items()}
+        self._graph = expression.graph(self._sizes, device)
+        self._count = expression.count(self._sizes)
+
+    def open_at(self, sizes: Mapping[str, int]) -> frozenset[str] | None:
+        """Names of the open inputs and outputs; None where the expression at these sizes is not the one at the largest
+        with another count."""
+        count = self._expression.count(sizes)
+        if count == self._count:
+            sizes = {name: (one.low + one.high) // 2 for name, one in self._expression.dims.items()}
+            count = self._expression.count(sizes)
+        graph = self._expression.graph(sizes, self._device)
+        if not follows(self._graph, graph, self._count, count):
+            return None
+        return open_buffers(self._graph, graph, self._count, count)
+
+
+def regime_map(
+    expression: Expression,
+    device: Device,
+    options: BuildOptions,
+    extra: Mapping[str, Iterable[int]] | None = None,
+    most: int | None = None,
+) -> RegimeMap | None:
+    """The map; None where more than a count of rows depends on the sizes.
+
+    ``extra``: sizes that are sampled too; ``most``: programs that are kept at most.
+    """
+    reference = Reference(expression, device)
+    constructed: dict[int, tuple[Mapping[str, int], float]] = {}
+    plans: dict[RProgram, Plan] = {}
+    most_rows = expression.count({name: one.high for name, one in expression.dims.items()})
+    for sizes in sampled_sizes(expression.dims, extra):
+        buffers = reference.open_at(sizes)
+        if buffers is None:
+            continue
+        count = expression.count(sizes)
+        outputs, inputs = expression.at(sizes)
+        found = construct(planned(outputs, device, options, inputs), device, options, top_k=_EACH)  # type: ignore[arg-type]
+        constructed[count] = sizes, priced([found[0].program], limited(device, options))[0]
+        for plan in [plan for one in found if (plan := plan_of(one.program, buffers, count, most_rows)) is not None]:
+            plans.setdefault(plan.largest(device), plan)
+    if not plans:
+        return None
+    best = np.array([seconds for _, seconds in constructed.values()])
+    most = most or (PROGRAMS if len(expression.dims) == 1 else PROGRAMS_OF_SEVERAL)
+    kept, seconds = _smallest(tuple(plans.values()), tuple(constructed), best, limited(device, options), most)
+    if not kept:
+        return None
+    return RegimeMap(kept, tuple(sizes for sizes, _ in constructed.values()), tuple(constructed), seconds, best)
+
+
+def _smallest(
+    plans: Sequence[Plan], counts: tuple[int, ...], best: np.ndarray, device: Device, most: int
+) -> tuple[tuple[Plan, ...], np.ndarray]:
+    """The fewest of the plans, and their seconds at each count.  Those that break an invariant at one are dropped."""
+    seconds = prices_of(plans, counts, device)
+    alive = list(range(len(plans)))
+    while alive:
+        kept = [alive[n] for n in cover(seconds[alive] / best, most)]
+        broken = [n for n in kept if not _stands(plans[n], counts, device)]
+        if not broken:
+            return tuple(plans[n] for n in kept), seconds[kept]
+        alive = [n for n in alive if n not in broken]
+    return (), seconds
+
+
+def prices_of(plans: Sequence[Plan], counts: Sequence[int], device: Device) -> np.ndarray:
+    """Predicted seconds of each plan at each count."""
+    seconds = np.full((len(plans), len(counts)), np.inf)
+    for column, count in enumerate(counts):
+        rows = [n for n, plan in enumerate(plans) if count <= plan.most]
+        seconds[rows, column] = priced([plans[n].unchecked(count, device) for n in rows], device)
+    return seconds
+
+
+def _stands(plan: Plan, counts: Sequence[int], device: Device) -> bool:
+    """Whether the plan's programs meet the invariants; where they are too slow to be chosen, too."""
+    try:
+        for count in counts:
+            if count <= plan.most:
+                check(plan.unchecked(count, device), device)
+        plan.source(min(counts), device)
+    except RollergenError as error:
+        drop(f"a plan constructed at {plan.count}", error)
+        return False
+    return True
+
+
+_NONE = 1e6
+"""As a loss: of sizes that no program serves yet."""
+
+
+def cover(loss: np.ndarray, most: int) -> list[int]:
+    """Rows of which, in each column, the least is close to 1: greedily the one that helps most, until none is far.
+
+    ``loss``: seconds of each plan over the best's [plans, counts].
+    """
+    chosen: list[int] = []
+    least = np.full(loss.shape[1], np.inf)
+    while len(chosen) < most and (not chosen or least.max() > CLOSE):
+        with_one = np.minimum(np.minimum(loss, least), _NONE)
+        badness = (np.log(np.maximum(with_one, 1.0)) ** 2).sum(axis=1) + 1e-9 * np.log(with_one).sum(axis=1)
+        number = int(badness.argmin())
+        if number in chosen:
+            break
+        chosen.append(number)
+        least = np.minimum(least, loss[number])
+    return chosen

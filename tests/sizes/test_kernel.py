@@ -1,0 +1,139 @@
+"""Kernels for all sizes: the map, the call, and what they say."""
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.errors import ArgumentError, BundleError, ExpressionError, ShapeError
+from rollergen.sizes.regime import cover
+from rollergen.sizes.samples import sampled_sizes, samples
+
+T = rg.tensor
+
+
+@pytest.fixture(scope="module")
+def linear():
+    S = rg.dim("S", 1, 9)
+    y = rg.ops.relu(rg.ops.linear(T("x", (S, 20)), T("w", (18, 20), constant=True), T("b", (18,))))
+    return rg.build(y, "cpu")
+
+
+def arrays(size, seed=0):
+    draw = np.random.default_rng(seed)
+    return [draw.integers(-3, 4, shape).astype("float32") for shape in ((size, 20), (18, 20), (18,))]
+
+
+def test_results_are_exact_at_every_size(linear):
+    for size in (*range(1, 10), 4, 9):
+        x, w, b = arrays(size, size)
+        wanted = np.maximum(x @ w.T + b, 0)
+        np.testing.assert_array_equal(linear(x, w, b), wanted)
+        np.testing.assert_array_equal(linear.interpret(x, w, b), wanted)
+        np.testing.assert_array_equal(linear(b=b, w=w, x=x), wanted)
+        out = np.empty((size, 18), np.float32)
+        assert linear(x, w, b, out=out) is out
+        np.testing.assert_array_equal(out, wanted)
+
+
+def test_constants_that_change_are_packed_anew_at_every_size(linear):
+    x, w, b = arrays(5)
+    linear(x, w, b)
+    w[...] = 1
+    linear.repack()
+    for size in (5, 6, 7):
+        x = arrays(size)[0]
+        np.testing.assert_array_equal(linear(x, w, b), np.maximum(x @ w.T + b, 0))
+
+
+def test_the_kernel_of_a_size_tells_what_kernels_tell(linear):
+    assert str(linear.at(S=7).signature).startswith("kernel(x: float32[7, 20]")
+    assert linear.predicted_time(S=7) == linear.at(S=7).predicted_time > 0
+    assert "extents as arguments" in linear.at(S=7).explain()
+    assert "const int" in linear.at(S=7).source
+    assert linear.at(S=7) is linear.at(S=7)
+
+
+def test_the_map_is_drawn(linear):
+    assert linear.signature == "kernel(x: float32[S, 20], w: float32[18, 20], b: float32[18]) -> out: float32[S, 18]"
+    text, facts = linear.explain(), linear.explain(as_dict=True)
+    assert "S from 1 to 9" in text
+    assert len(facts["programs"]) == len(linear.programs) == len(linear.sources) <= 8
+    ends = [(one["from"], one["to"]) for one in facts["map"]]
+    assert ends == sorted(ends)
+    assert facts["loss"]["max"] <= 1.1
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda k: k(*arrays(10)), ShapeError, "dimension 0 of x, which is 10: S is 10; expected an integer from 1 to 9"),
+        (lambda k: k.at(S=0), ShapeError, "S is 0; expected an integer from 1 to 9"),
+        (lambda k: k.at(T=1), ExpressionError, "T is none of the dims; expected S"),
+        (lambda k: k.at(), ExpressionError, "S is missing"),
+        (lambda k: k(arrays(5)[0][:, 1:], *arrays(5)[1:]), ShapeError, "expected"),
+        (lambda k: k(w=arrays(5)[1], b=arrays(5)[2]), ArgumentError, "x is missing"),
+        (lambda k: k.at(S=5).save("/nowhere"), BundleError, "extents as arguments is not saved"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_dim_its_value_and_its_bounds(linear, call, error, said):
+    with pytest.raises(error, match=said):
+        call(linear)
+
+
+def test_sizes_that_are_refused_are_named():
+    y = rg.ops.relu(T("x", (rg.dim("S", 1, 9), 20)))
+    with pytest.raises(ArgumentError, match="expected integers from 1 to 9"):
+        rg.build(y, "v100", sizes={"S": [10]})
+    with pytest.raises(ArgumentError, match="sizes names 'T'; expected S"):
+        rg.build(y, "v100", sizes={"T": [1]})
+    with pytest.raises(ArgumentError, match="no dims"):
+        rg.build(rg.ops.relu(T("x", (3, 20))), "v100", sizes={"T": [1]})
+
+
+@pytest.mark.parametrize("device", ["v100", "a100", "h200", "mi50"])
+def test_kernels_for_gpus_take_the_extent_as_an_argument(device):
+    kernel = rg.build(rg.ops.relu(rg.ops.linear(T("x", (rg.dim("S", 2, 40), 64)), T("w", (32, 64)))), device)
+    assert all("const int" in source for source in kernel.sources)
+    few, many = kernel.at(S=3), kernel.at(S=40)
+    assert few.predicted_time <= many.predicted_time
+    assert all(launch.sizes == (3,) for launch in few.launches if launch.sizes)
+
+
+def test_two_dims_that_are_outermost_together_have_one_map():
+    B, S = rg.dim("B", 1, 4), rg.dim("S", 1, 6)
+    kernel = rg.build(rg.ops.linear(T("x", (B, S, 16)), T("w", (8, 16))), "v100")
+    assert len(kernel.programs) >= 1
+    draw = np.random.default_rng(0)
+    for shape in ((4, 6, 16), (2, 5, 16), (3, 1, 16), (1, 1, 16)):
+        x, w = draw.integers(-3, 4, shape).astype("float32"), draw.integers(-3, 4, (8, 16)).astype("float32")
+        np.testing.assert_array_equal(kernel.interpret(x, w), x @ w.T)
+
+
+def test_sizes_in_offsets_are_built_one_by_one():
+    S = rg.dim("S", 2, 9)
+    kernel = rg.build(rg.ops.transpose(T("x", (3, S)), 0, 1), "v100")
+    assert kernel.programs == ()
+    assert "built per size" in kernel.explain()
+    for size in (2, 5):
+        x = np.arange(3 * size, dtype=np.float32).reshape(3, size)
+        np.testing.assert_array_equal(kernel.interpret(x), x.T)
+
+
+def test_a_dim_that_no_input_tells_is_refused():
+    S = rg.dim("S", 2, 9)
+    with pytest.raises(ExpressionError, match="S is the extent of no input"):
+        rg.build(rg.compute((S, 3), lambda i, j: i * 2 + j, name="C"), "v100")
+
+
+def test_few_programs_cover_all_sizes():
+    loss = np.array([[1.0, 1.0, 2.0, 3.0], [1.04, 1.01, 1.0, 2.0], [9.0, 9.0, 1.5, 1.0]])
+    assert cover(loss, 8) == [1, 2]
+    assert cover(loss, 1) == [1]
+    assert cover(np.array([[np.inf, 1.0], [1.2, 1.3]]), 1) == [1]
+
+
+def test_samples_have_the_ends_and_what_is_asked_for():
+    assert samples(5, 5) == [5]
+    assert {1, 2, 127, 128, 129, 191, 4095, 4096} <= {*samples(1, 4096), 191}
+    dims = {"S": rg.dim("S", 1, 4096)}
+    assert {"S": 77} in sampled_sizes(dims, {"S": [77]})

@@ -1,0 +1,108 @@
+"""Plans: a program constructed at one size is a program at every other one, and one kernel serves all."""
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.construct.planning import planned
+from rollergen.gate.memory import HOST
+from rollergen.options import BuildOptions
+from rollergen.program.interpreter import interpret
+from rollergen.runtime.executor import executor_for
+from rollergen.sizes.plan import plan_of
+from rollergen.sizes.regime import Expression, Reference
+from rollergen.targets import resolve
+
+HIGH = 150
+S = rg.dim("S", 1, HIGH)
+T = rg.tensor
+
+MAKERS = {
+    "matmul": lambda: rg.ops.matmul(T("x", (S, 33)), T("w", (33, 21))),
+    "linear and relu": lambda: rg.ops.relu(rg.ops.linear(T("x", (S, 40)), T("w", (50, 40), constant=True), T("b", (50,)))),
+    "conv": lambda: rg.ops.conv2d(T("x", (S, 3, 6, 7)), T("w", (5, 3, 3, 3)), padding=1),
+    "sum of rows": lambda: rg.ops.sum(T("x", (S, 70)), axis=1),
+    "row less its largest": lambda: (lambda x: x - rg.ops.max(x, 1, keepdim=True)[0])(T("x", (S, 37))),
+    "elements": lambda: rg.ops.relu(T("x", (S, 11)) * 2 + T("y", (11,))),
+}  # fmt: skip
+ADVERSARIAL = (2, 3, 7, 8, 9, 15, 16, 17, 31, 63, 64, 65, 97, 127, 128, 129, HIGH - 1, HIGH)
+
+
+def plans(case, device, at, count=2):
+    outputs = MAKERS[case]()
+    expression = Expression(outputs, None, outputs.dims)
+    buffers = Reference(expression, device).open_at({"S": at})
+    found = construct(planned(outputs.at({"S": at}), device), device, BuildOptions(), top_k=count)
+    made = [plan_of(one.program, buffers, at, HIGH) for one in found]
+    assert any(made), f"no program of {case} at {at} is open"
+    return [plan for plan in made if plan]
+
+
+def whole_numbers(program, seed):
+    draw = np.random.default_rng(seed)
+    return {b.name: draw.integers(-3, 4, b.shape).astype(b.dtype) for b in program.inputs}
+
+
+def wanted(case, size, inputs):
+    """By a program constructed for that very size, in the interpreter."""
+    device = resolve("v100")
+    own = construct(planned(MAKERS[case]().at({"S": size}), device), device, BuildOptions(), top_k=1)[0].program
+    return interpret(own, inputs, device).outputs
+
+
+@pytest.mark.parametrize("at", [5, 64])
+@pytest.mark.parametrize("device", ["v100", "a100", "mi50", "cpu"])
+@pytest.mark.parametrize("case", MAKERS)
+def test_a_plan_computes_the_same_at_every_size(case, device, at):
+    target = resolve(device)
+    for plan in plans(case, target, at):
+        for size in np.random.default_rng(at).integers(2, min(plan.most, 40), 2):
+            program = plan.at(int(size), target)
+            inputs = whole_numbers(program, int(size))
+            found = interpret(program, inputs, target).outputs
+            for name, result in wanted(case, int(size), inputs).items():
+                np.testing.assert_array_equal(found[name], result)
+
+
+@pytest.mark.parametrize("at", [3, 16, 97])
+@pytest.mark.parametrize("case", MAKERS)
+def test_one_kernel_computes_the_same_at_every_size(case, at):
+    """Adversarial sizes: tile multiples, one less, one more, primes, the ends."""
+    device = resolve("cpu")
+    executor = executor_for(device)
+    for plan in plans(case, device, at, 1):
+        source = plan.source(1, device)
+        compiled = executor.prepare(source)
+        for size in [size for size in ADVERSARIAL if size <= plan.most]:
+            program, own = plan.launched(source, size, device)
+            inputs = whole_numbers(program, size)
+            outputs = {b.name: np.full(b.shape, -77, b.dtype) for b in program.outputs}
+            session = compiled.launching(own.launches).session()
+            session.set({**inputs, **outputs, **{b.name: HOST.empty(b) for b in program.temporaries}})
+            session.once()
+            session.run()
+            for name, result in interpret(program, inputs, device).outputs.items():
+                np.testing.assert_array_equal(outputs[name], result)
+
+
+def test_sums_of_parts_are_as_long_as_the_largest_size():
+    """A reduction split over blocks keeps its parts in a temporary whose rows lie within."""
+    device = resolve("v100")
+    outputs = rg.ops.matmul(T("x", (S, 4096)), T("w", (4096, 64)))
+    expression = Expression(outputs, None, outputs.dims)
+    buffers = Reference(expression, device).open_at({"S": 4})
+    found = construct(planned(outputs.at({"S": 4}), device), device, BuildOptions(), top_k=8)
+    split = [one for one in (plan_of(each.program, buffers, 4, HIGH) for each in found) if one and one.inner]
+    assert split, "no split program"
+    plan = split[0]
+    assert plan.at(3, device).temporaries == plan.at(7, device).temporaries
+    inputs = whole_numbers(plan.at(3, device), 0)
+    found = interpret(plan.at(3, device), inputs, device).outputs
+    np.testing.assert_array_equal(*found.values(), inputs["x"] @ inputs["w"])
+
+
+def test_what_has_sizes_in_its_offsets_is_no_plan():
+    device = resolve("v100")
+    outputs = rg.ops.softmax(T("x", (7, S)))
+    assert Reference(Expression(outputs, None, outputs.dims), device).open_at({"S": 9}) is None
