@@ -16,6 +16,7 @@ from rollergen.expr.takes import check_ids, checked_ids
 from rollergen.expr.values import Buffer
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.device_arrays import on_device
+from rollergen.runtime.interop import is_torch
 
 
 class HostIds:
@@ -46,7 +47,9 @@ class HostIds:
 
 
 def _of_host(thing: Any, buffer: Buffer) -> np.ndarray | None:
-    if not isinstance(thing, np.ndarray):
+    if is_torch(thing) and thing.is_cpu and not thing.requires_grad:
+        thing = thing.numpy()
+    elif not isinstance(thing, np.ndarray):
         if thing is None or on_device(thing) or not hasattr(thing, "__array__"):
             return None
         thing = np.asarray(thing)
@@ -56,4 +59,7 @@ def _of_host(thing: Any, buffer: Buffer) -> np.ndarray | None:
 
 def _surely_inside(ids: np.ndarray, extent: int) -> bool:
     """Whether none is negative nor too large, found in one pass: as unsigned, negative ones are the largest."""
-    return bool(ids.view(f"u{ids.itemsize}").max() < extent)
+    return bool(np.maximum.reduce(ids.reshape(-1).view(_UNSIGNED[ids.itemsize])) < extent)
+
+
+_UNSIGNED = {bytes_: np.dtype(f"u{bytes_}") for bytes_ in (1, 2, 4, 8)}
