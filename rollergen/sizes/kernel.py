@@ -220,7 +220,8 @@ class SizedKernel:
             for n, one in enumerate(self._programs)
         ]
         facts["loss"] = {"mean": float(self.map.loss.mean()), "max": float(self.map.loss.max())}
-        return facts | {"state": f"{len(self._programs)} programs for all sizes"}
+        count = len(self._programs)
+        return facts | {"state": f"{count} program{'s' if count > 1 else ''} for all sizes"}
 
     def __repr__(self) -> str:
         return f"<{self.signature} on {self.device.name}: {self._facts()['state']}>"
