@@ -50,11 +50,11 @@ class Misfit:
 def fitted(expansion: Expansion, separator: Separator, rows: RowLimits) -> tuple[Expansion, OneStage | Misfit]:
     """`expansion` as one stage, with axes in groups where it is none else, or why it is none."""
     stage = as_one_stage(expansion, separator, rows)
-    if isinstance(stage, Misfit) and (by_groups := grouped(expansion)) is not expansion:
-        rows_of_groups = as_one_stage(by_groups, separator, rows)
-        if isinstance(rows_of_groups, OneStage):
-            return by_groups, rows_of_groups
-    return expansion, stage
+    if isinstance(stage, OneStage) or expansion.size > LARGEST_BODY:
+        return expansion, stage
+    by_groups = grouped(expansion)
+    rows_of_groups = stage if by_groups is expansion else as_one_stage(by_groups, separator, rows)
+    return (by_groups, rows_of_groups) if isinstance(rows_of_groups, OneStage) else (expansion, stage)
 
 
 def as_one_stage(expansion: Expansion, separator: Separator, rows: RowLimits) -> OneStage | Misfit:

@@ -158,7 +158,8 @@ def _outcome(data: dict[str, Any], programs: dict[str, str], sources: dict[str, 
         program = from_text(programs[data["program"]])
     except ProgramError as error:
         raise Damage(f"programs {data['program'][:12]}: {error}") from None
-    launches = tuple(Launch(**{**one, "arguments": tuple(one["arguments"])}) for one in data["launches"])
+    tuples = lambda one: {name: tuple(one[name]) for name in ("arguments", "sizes")}
+    launches = tuple(Launch(**(one | tuples(one))) for one in data["launches"])
     return Outcome(
         program=program,
         source=Source(sources[data["source"]], launches, data["language"]),

@@ -26,7 +26,7 @@ def embedding(
 
     >>> import rollergen as rg
     >>> ids, weight = rg.tensor("ids", (2,), "int64"), rg.tensor("weight", (3, 2))
-    >>> rg.ops.embedding(ids, weight).evaluate([2, 0], [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> rg.ops.embedding(ids, weight).evaluate(ids=[2, 0], weight=[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     array([[5., 6.],
            [1., 2.]])
     """
