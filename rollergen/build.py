@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rollergen.bundle.references import self_tests
 from rollergen.construct import Ranked
@@ -29,11 +29,12 @@ from rollergen.measure.outcome import Outcome, Progress, silent
 from rollergen.measure.profiler import fastest, first_kept, measure_on, written
 from rollergen.options import BuildOptions
 from rollergen.runtime.executor import Executor, RuntimeExecutor, executor_for
-from rollergen.sizes.build import build_sized, expression_of
-from rollergen.sizes.kernel import SizedKernel
 from rollergen.store.cache import Cache
 from rollergen.targets import resolve
 from rollergen.verify.judge import VerifierLike, judge_of
+
+if TYPE_CHECKING:
+    from rollergen.sizes.kernel import SizedKernel
 
 _MODEL_FILES = (".onnx", ".pt", ".pth", ".pt2", ".safetensors", ".tflite")
 CANDIDATES = 10
@@ -149,6 +150,8 @@ def _sized(
     progress: Progress | None,
 ) -> SizedKernel:
     """The kernel of an expression with dims; ``own`` builds the kernel of a size that needs one of its own."""
+    from rollergen.sizes.build import build_sized, expression_of  # which other builds need not wait for
+
     expression, target = expression_of(expr, inputs), resolve(device)
     _check_kinds(expression.at({name: one.high for name, one in expression.dims.items()})[0], options, True)
     executor = _executor(target, profile)
