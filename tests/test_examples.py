@@ -1,0 +1,38 @@
+"""Each example runs as its reader would run it, and prints what its page says it shows."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[1] / "examples"
+SHOWN = {
+    "matmul": r"rollergen \d+ us, NumPy \d+ us\n.*multiply-adds",
+    "softmax": r"launches: 1\n",
+    "fused_block": r"one kernel +[\d.]+ us\n +four kernels +[\d.]+ us\n",
+    "devices": r"v100 +[\d.]+  multiply-adds +i1 \d+ x i0 \d+",
+    "new_device": r"softmax +\d+ us +\d+ us  1\.\d+\nmatmul +\d+ us +\d+ us  1\.00\n",
+    "space": r"by fewest bytes: +[\d.]+ us",
+    "sizes": r"512 tokens: \(512, 768\), largest error \d\.\de-07\n.*programs for all sizes",
+    "model": r"largest difference from PyTorch: .*5 steps, 5 distinct kernels, 0 steps run by the model's own",
+}
+
+
+def test_every_example_is_listed_short_and_run_here():
+    scripts = {path.stem: path.read_text() for path in FOLDER.glob("*.py")}
+    assert set(scripts) == set(SHOWN)
+    assert set(re.findall(r"`(\w+)\.py`", (FOLDER / "README.md").read_text())) == set(SHOWN)
+    assert [name for name, text in scripts.items() if len(text.splitlines()) > 40] == []
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_an_example_prints_what_it_shows(name, tmp_path):
+    if name == "model" and not importlib.util.find_spec("torch"):
+        pytest.skip("torch is not installed")
+    words = [sys.executable, str(FOLDER / f"{name}.py")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(SHOWN[name], done.stdout, re.DOTALL), done.stdout
