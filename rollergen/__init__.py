@@ -9,7 +9,7 @@ from typing import Any
 
 from rollergen.expr.primitives import FUNCTIONS
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LANGUAGE = "rollergen.expr.language"
 _NAMES = {
