@@ -9,9 +9,11 @@ import hashlib
 import pickle
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -45,25 +47,48 @@ class Run:
     arrays: Mapping[str, np.ndarray]
 
 
-def run(source: Source, arrays: Mapping[str, np.ndarray], reverse: bool = False, timeout_s: float = 120) -> Run:
+def run(source: Source, arrays: Mapping[str, np.ndarray], reverse: bool = False, timeout_s: int = 120) -> Run:
     """Runs the launches on copies of `arrays`; ``reverse``: threads and blocks from the last to the first.
 
     Raises HostError for text that g++ refuses, a barrier that not all threads come to, an address that is not
     aligned or beyond a staged array.
     """
     with tempfile.TemporaryDirectory() as folder:
-        library = compile_text(source, Path(folder))
+        library = compiled_once(source)
         job = Path(folder) / "job.pickle"
         job.write_bytes(pickle.dumps((str(library), source.launches, dict(arrays), reverse)))
-        found = subprocess.run([sys.executable, str(WORKER), str(job)], capture_output=True, timeout=timeout_s)
-        if found.returncode < 0:
-            raise HostError(f"ended by signal {-found.returncode}: an access misaligned or out of bounds")
-        if found.returncode:
-            raise HostError(found.stderr.decode().strip().splitlines()[-1])
-        return Run(pickle.loads(job.read_bytes()))
+        with _ONE_AT_A_TIME:
+            print(timeout_s, job, file=_worker().stdin, flush=True)
+            status = int(_worker().stdout.readline())
+        if status == -signal.SIGALRM:
+            raise HostError(f"ran longer than {timeout_s} s")
+        if status < 0:
+            raise HostError(f"ended by signal {-status}: an access misaligned or out of bounds")
+        found = pickle.loads(job.read_bytes())
+        if isinstance(found, str):
+            raise HostError(found)
+        return Run(found)
+
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@cache
+def _worker() -> subprocess.Popen:
+    """It ends with this process, which holds the other end of its input."""
+    return subprocess.Popen([sys.executable, str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 _FOLDER = tempfile.TemporaryDirectory()
+
+
+@cache
+def _header() -> Path:
+    """The header beside its precompiled form, which g++ finds by the name."""
+    header = Path(shutil.copy(HEADER, _FOLDER.name))
+    words = [compiler() or "g++", *FLAGS, "-x", "c++-header", str(header), "-o", f"{header}.gch"]
+    subprocess.run(words, check=True, capture_output=True)
+    return header
 
 
 @cache
@@ -76,7 +101,7 @@ def compile_text(source: Source, folder: Path) -> Path:
     """The shared object of `source`, with one launcher ``launch_<entry>`` for each kernel."""
     text = folder / "kernel.cpp"
     entries = sorted({launch.entry for launch in source.launches})
-    text.write_text(f'#include "{HEADER}"\n{with_dynamic_memory(source)}\n' + "\n".join(map(_launcher, entries)))
+    text.write_text(f'#include "{_header()}"\n{with_dynamic_memory(source)}\n' + "\n".join(map(_launcher, entries)))
     library = folder / f"{hashlib.sha256(source.text.encode()).hexdigest()[:12]}.so"
     made = subprocess.run([compiler() or "g++", *FLAGS, "-o", str(library), str(text)], capture_output=True, text=True)
     if made.returncode:

@@ -1,14 +1,35 @@
-"""Runs one job of `host.run`: ``python worker.py JOB``, arrays in, arrays out, through the same pickle."""
+"""Runs jobs of `host.run`, each in a fork: their libraries may end the process, and what all need is imported once.
+
+A job is a path on a line of the standard input; the answer is a line with the fork's exit status, as `subprocess` has it.
+The pickle at the path holds the library, launches, arrays and order before, and the arrays or a message afterwards.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import pickle
+import signal
 import sys
 from pathlib import Path
 
+import numpy as np
 
-def main(job: Path) -> None:
+import rollergen.emit  # noqa: F401  (of which launches are)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        timeout, path = line.rstrip("\n").split(" ", 1)
+        child = os.fork()
+        if not child:
+            signal.alarm(int(timeout))
+            run(Path(path))
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def run(job: Path) -> None:
     path, launches, arrays, reverse = pickle.loads(job.read_bytes())
     library = ctypes.CDLL(path)
     held = {name: aligned(array) for name, array in arrays.items()}
@@ -16,14 +37,13 @@ def main(job: Path) -> None:
     for launch in launches:
         pointers = (ctypes.c_void_p * len(launch.arguments))(*(held[n].ctypes.data for n in launch.arguments))
         if getattr(library, f"launch_{launch.entry}")(pointers, launch.blocks, launch.threads, int(reverse), message):
-            sys.exit(f"{launch.entry}: {message.value.decode()}")
+            job.write_bytes(pickle.dumps(f"{launch.entry}: {message.value.decode()}"))
+            return
     job.write_bytes(pickle.dumps(held))
 
 
-def aligned(array):  # type: ignore[no-untyped-def]
+def aligned(array: np.ndarray) -> np.ndarray:
     """A copy that starts at a multiple of 256 bytes, as CUDA's allocations do, and no further zeros behind it."""
-    import numpy as np
-
     raw = np.empty(array.nbytes + 256, np.uint8)
     start = -raw.ctypes.data % 256
     copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -32,4 +52,4 @@ def aligned(array):  # type: ignore[no-untyped-def]
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()
