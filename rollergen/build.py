@@ -107,6 +107,8 @@ def build(
     count = _count(top_k, executor is not None and executor.runtime.compiles_slowly)
     with shallow_enough("rg.build of the expression"):
         graph = planned(expr, target, options, inputs)
+    if not graph.tensor_ops:
+        executor = None  # no output has elements: there is nothing to check or to time
     driver = None if executor is None else executor.driver
     judge = judge_of(verifier, target)
     keeps = cache and options.rank is None  # nobody knows whether a function is the same as the last time

@@ -35,8 +35,6 @@ class Graph:
 
     def given(self, name: str, array: np.ndarray, constant: bool = False) -> Tensor:
         """A tensor for `array`, which becomes an argument of the kernel."""
-        if 0 in array.shape:
-            raise Refused("empty", f"{name} has shape {array.shape}")
         made = identifier(name, self.arrays)
         self.arrays[made] = array
         return rg.tensor(made, array.shape, accepted_dtype(array.dtype), constant=constant)
@@ -93,9 +91,6 @@ def _check_kinds(model: onnx.ModelProto, examples: Sequence[Any]) -> None:
         if kind != "tensor_type":
             raise Refused("no tensor", f"{info.name} is of {kind}")
         accepted_dtype(onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
-        shape = [d.dim_value if d.HasField("dim_value") else 1 for d in info.type.tensor_type.shape.dim]
-        if 0 in shape and info in list(model.graph.output):
-            raise Refused("empty", f"{info.name} has shape {tuple(shape)}")
     if len(examples) != len(model.graph.input):
         raise Refused("no tensor", "an optional input is left out")
 

@@ -126,8 +126,6 @@ class Arguments:
 
     def tensor(self, value: torch.Tensor) -> Tensor:
         dtype = accepted_dtype(value.dtype)
-        if 0 in value.shape:
-            raise Refused("empty", f"shape {tuple(value.shape)}")
         name = f"t{len(self.arrays)}"
         self.arrays[name] = array_of(value)
         return given(name, tuple(value.shape), dtype)

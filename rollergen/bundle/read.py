@@ -40,6 +40,9 @@ def read(directory: Path) -> Contents:
     program = _program(directory, manifest, device)
     text = _text(_verified(directory, manifest, manifest["source"]), directory / manifest["source"])
     source = Source(text, launches_of(manifest["launches"]), manifest["language"])
+    if bool(source.launches) != bool(program.stages):
+        made, given = len(program.stages), len(source.launches)
+        raise BundleError(f"{directory}/{MANIFEST}: launches is a list of {given}; the program has {made} stages")
     listed = checked_json(_verified(directory, manifest, "candidates.json"), f"{directory}/candidates.json")
     outcomes, chosen = candidates.from_json(listed, program, source, f"{directory}/candidates.json")
     for one in outcomes:

@@ -333,7 +333,8 @@ def explanation_text(facts: Facts) -> str:
     lines += [_profiling_line(facts["profiling"])] if facts["profiling"] else []
     lines.append(f"  memory of a call: {Footprint(facts['memory_bytes'])}")
     lines += [f"  presence: {facts['presence']}"] if "presence" in facts else []
-    lines += [f"  cut: {cut}" for cut in facts["cuts"]] or ["  no cut: one stage for each output"]
+    uncut = "no cut: one stage for each output" if facts["stages"] else "no output has elements: nothing is launched"
+    lines += [f"  cut: {cut}" for cut in facts["cuts"]] or [f"  {uncut}"]
     lines += [f"  construction: {note}" for note in facts["construction"]]
     lines += [f"  failed: {_failed_line(one)}" for one in facts["candidates"] if one["state"] == "failed"]
     for stage in facts["stages"]:

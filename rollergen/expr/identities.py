@@ -80,7 +80,7 @@ class _Elements:
     def __init__(self, extents: Mapping[str, int], behind: int = 0) -> None:
         """``behind``: of so many tensors computed one from another."""
         self._random = np.random.default_rng(behind)
-        self._axes = {name: self._random.integers(0, extent, _TRIED) for name, extent in extents.items()}
+        self._axes = {name: self._random.integers(0, max(extent, 1), _TRIED) for name, extent in extents.items()}
         self._known: dict[Value, Any] = {}
         self._behind = behind
 

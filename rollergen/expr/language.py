@@ -165,7 +165,7 @@ def tensor(name: str, shape: Iterable[int], dtype: Any = "float32", constant: bo
     'float16'
 
     Raises ExpressionError for a name that is not an identifier or for swapped arguments,
-    ShapeError for an extent below 1, DtypeError for an unknown dtype.
+    ShapeError for an extent below 0, DtypeError for an unknown dtype.
     """
     if not isinstance(name, str):
         hint = f": the arguments look swapped: rg.tensor({shown(shape)}, {name!r})" if isinstance(shape, str) else ""
@@ -352,7 +352,7 @@ def _parameter_names(fn: Callable[..., Any], count: int, where: str) -> tuple[st
 
 
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:
-    """`shape` as a tuple of extents of at least 1; ShapeError otherwise."""
+    """`shape` as a tuple of extents of at least 0; ShapeError otherwise."""
     if isinstance(shape, int) or hasattr(shape, "__index__"):
         example = "(64, 32)" if getattr(shape, "shape", ()) else f"({shape},)"
         raise ShapeError(f"{where}: shape is {shown(shape)}; expected a tuple of integers, e.g. {example}")
@@ -368,8 +368,8 @@ def check_extent(extent: Any, where: str) -> int:
         number = -1 if isinstance(extent, (bool, IndexExpr)) else operator.index(extent)
     except TypeError:
         number = -1
-    if number < 1:
-        raise ShapeError(f"{where}: an extent is {shown(extent)}; expected an integer of at least 1")
+    if number < 0:
+        raise ShapeError(f"{where}: an extent is {shown(extent)}; expected an integer of at least 0")
     return number
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from rollergen.expr.empties import is_empty
 from rollergen.expr.inlining import Expansion, Inliner, Read, Separator, reductions_of
 from rollergen.expr.joint_sums import is_joint
 from rollergen.expr.language import Tensor
@@ -47,8 +48,9 @@ class Planner:
     """
 
     def __init__(self, outputs: tuple[Tensor, ...], rows: RowLimits, bare: bool = False) -> None:
-        self._outputs, self._rows, self._bare, self._separator = outputs, rows, bare, Separator()
-        self._tables = tuple(_tables(outputs))
+        self._outputs = tuple(one for one in outputs if not is_empty(one))
+        self._rows, self._bare, self._separator = rows, bare, Separator()
+        self._tables = tuple(_tables(self._outputs))
 
     def plan(self, stored: tuple[Cut, ...] = ()) -> Plan:
         """Everything inlined first but what is ``stored``; then tensors are materialised one by one until every root

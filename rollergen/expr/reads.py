@@ -20,12 +20,14 @@ _ENUMERABLE = 1 << 20
 def check_reads(body: Value, ranges: Mapping[str, Bounds], where: str) -> None:
     """Raise ShapeError, naming tensor, dimension and index, for a read that may fall outside.
 
-    Reads under `Select` count only where the conditions on indices hold.
+    Reads under `Select` count only where the conditions on indices hold; along an axis of extent 0 none does.
     """
     _check(body, ranges, (), where)
 
 
 def _check(value: Value, ranges: Mapping[str, Bounds], bounds: tuple[Within, ...], where: str) -> None:
+    if any(high < low for low, high in ranges.values()):
+        return
     match value:
         case Load():
             for position, (index, extent) in enumerate(zip(value.indices, value.buffer.shape, strict=True)):

@@ -16,6 +16,7 @@ import numpy as np
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
 from rollergen.expr.arithmetic import applied, combined, converted, wide, wrapped
 from rollergen.expr.dtypes import FLOATS, is_float
+from rollergen.expr.empties import without_empties
 from rollergen.expr.index import linear
 from rollergen.expr.nibbles import as_stored
 from rollergen.expr.reads import given_tensors
@@ -69,7 +70,7 @@ def evaluate_at(tensor: Tensor, arrays: Sequence[Any] | Mapping[str, Any], point
                 f"{index.max()}; expected integers from 0 to {extent - 1}"
             )
     with np.errstate(all="ignore"):
-        return Evaluation(known).tensor(tensor, indices)
+        return Evaluation(known).tensor(without_empties((tensor,))[0], indices)
 
 
 def bound_arrays(tensor: Tensor, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Array]:
@@ -256,7 +257,7 @@ def _take(index: Array, block: tuple[slice, ...], rank: int) -> Array:
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
     """Slices that cover `shape` in blocks of at most a quarter of a chunk, outer dimensions first."""
-    for ranges in _slabs(shape, CHUNK_ELEMENTS // 4):
+    for ranges in _slabs(shape, CHUNK_ELEMENTS // 4) if 0 not in shape else ():
         yield tuple(slice(start, stop) for start, stop in ranges)
 
 

@@ -103,6 +103,8 @@ class IndexExpr(Expr):
         constant = _constant(other)
         if constant is not None and constant >= 1:
             return IndexExpr(exact(self.index, constant), self.axes)
+        if constant == 0 and 0 in self.axes.values():
+            return IndexExpr(Index.of(0), self.axes)  # no element has it, so that any index will do
         if constant == 0:
             raise ExpressionError(f"division of the index {self.index} by 0")
         return self._other(other, general)

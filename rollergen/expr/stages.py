@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from rollergen.errors import ExpressionError, shown
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.empties import is_empty, without_empties
 from rollergen.expr.guards import push_guards
 from rollergen.expr.inlining import Expansion
 from rollergen.expr.language import Tensor
@@ -58,6 +59,7 @@ def cut(
     """
     wanted = checked_outputs(outputs)
     given = ordered_inputs(wanted, inputs)
+    wanted = without_empties(wanted)
     return graph_of(Planner(wanted, rows).plan(), wanted, given)
 
 
@@ -77,6 +79,7 @@ def fastest_cut(
     """
     wanted = checked_outputs(outputs)
     given = ordered_inputs(wanted, inputs)
+    wanted = without_empties(wanted)
     planner = Planner(wanted, rows, bare)
     made = lambda stored: finished(graph_of(planner.plan(stored), wanted, given))
     fused, stored = made(()), planner.all_stored()
@@ -112,7 +115,7 @@ def graph_of(plan: Plan, outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...]
 
 
 def _in_order(plan: Plan, outputs: tuple[Tensor, ...]) -> list[Tensor]:
-    """Roots, producers before consumers, outputs as they were given."""
+    """Roots, producers before consumers, outputs as they were given; those without elements are no roots."""
     roots = {root.buffer.name: root for root in plan.roots}
 
     def read(root: Tensor) -> Iterator[Tensor]:
@@ -120,7 +123,7 @@ def _in_order(plan: Plan, outputs: tuple[Tensor, ...]) -> list[Tensor]:
             if isinstance(node, (Load, Take)) and read_of(node).buffer.name in roots:
                 yield roots[read_of(node).buffer.name]
 
-    return producers_first(outputs, read)
+    return producers_first((one for one in outputs if not is_empty(one)), read)
 
 
 def _op(expansion: Expansion, stage: OneStage, buffers: dict[str, Buffer]) -> TensorOp:

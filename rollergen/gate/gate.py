@@ -83,7 +83,7 @@ class Gate:
     """
 
     def __init__(self, program: RProgram, oracle: Oracle, seed: int = 0, memory: Memory = HOST) -> None:
-        began = time.perf_counter()
+        began, program = time.perf_counter(), program.without_empties()
         self._comparison, self._seed, facts = Comparison(oracle), seed, Facts(program)
         self.memory = memory
         names = ", ".join(buffer.name for buffer in program.outputs)
@@ -111,7 +111,7 @@ class Gate:
         ``again``: runs it without the launches that are marked ``once``; None where there are none.  ``number``: by
         which `revoked` knows the candidate.  Hostile inputs are left out where ordinary ones show a fault already.
         """
-        began = time.perf_counter()
+        began, program = time.perf_counter(), program.without_empties()
         if program.temporaries:
             require(with_temporaries(program), self.memory, "this candidate")
         points = sample_points(program, self._seed + 1)

@@ -20,8 +20,9 @@ def is_narrowed(program: RProgram) -> bool:
 
 
 def program_accuracies(program: RProgram) -> dict[str, Accuracy]:
-    """Accuracy of every buffer that the program makes, added up in its order."""
-    return accuracies(computed(program), program.inputs, terms=tuple(map(added_terms, program.stages)))
+    """Accuracy of every buffer that the program makes, added up in its order; any, of outputs without elements."""
+    nothing = {buffer.name: Accuracy(0.0, 0.0) for buffer in program.outputs if not buffer.elements}
+    return nothing | accuracies(computed(program), program.inputs, terms=tuple(map(added_terms, program.stages)))
 
 
 def computed(program: RProgram) -> tuple[TensorOp, ...]:

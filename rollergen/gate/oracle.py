@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rollergen.expr.empties import without_empties
 from rollergen.expr.language import Tensor
 from rollergen.expr.reads import given_tensors
 from rollergen.expr.reference import evaluate_at
@@ -39,7 +40,8 @@ class ExpressionOracle:
 
 def expression_oracle(tensors: Sequence[Tensor], outputs: Sequence[Buffer]) -> Oracle:
     """The oracle of the computed `tensors`, known as `outputs` (same order) to the programs."""
-    return ExpressionOracle({buffer.name: tensor for buffer, tensor in zip(outputs, tensors, strict=True)})
+    some = zip(outputs, without_empties(tensors), strict=True)
+    return ExpressionOracle({buffer.name: tensor for buffer, tensor in some})
 
 
 def compare(

@@ -88,7 +88,7 @@ def sample_stages(program: RProgram, seed: int) -> dict[int, dict[str, np.ndarra
 
 
 def sample_points(program: RProgram, seed: int) -> dict[str, tuple[np.ndarray, ...]]:
-    """For every output its coordinates to compare, one array for each dimension."""
+    """For every output its coordinates to compare, one array for each dimension; none where it has no elements."""
     points: dict[str, list[np.ndarray]] = {}
     names, sampled = {buffer.name for buffer in program.outputs}, sample_stages(program, seed)
     for number, stage in enumerate(program.stages):
@@ -96,7 +96,8 @@ def sample_points(program: RProgram, seed: int) -> dict[str, tuple[np.ndarray, .
             columns = sampled[number]
             points.setdefault(stage.op.output.name, []).append(output_offsets(stage.op, columns))
     shapes = {buffer.name: buffer.shape for buffer in program.outputs}
-    return {
+    nowhere = {b.name: tuple(np.zeros(0, np.int64) for _ in b.shape) for b in program.outputs if not b.elements}
+    return nowhere | {
         name: tuple(np.concatenate(parts) for parts in zip(*(_viewed(p, shapes[name]) for p in several), strict=True))
         for name, several in points.items()
     }

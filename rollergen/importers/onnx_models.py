@@ -224,7 +224,7 @@ class _Walk:
 
 def given(value: Value) -> Tensor:
     """A tensor that stands for a value of the model.  Raises NotExpressedError where its shape depends on data, Refused
-    for a dtype that rollergen has not, ShapeError where it is empty."""
+    for a dtype that rollergen has not."""
     if value.shape is None:
         raise NotExpressedError(f"the shape of {value.name} depends on data")
     return tensor(identifier(value.name), value.shape, accepted_dtype(value.dtype))
@@ -233,8 +233,6 @@ def given(value: Value) -> Tensor:
 def _kept(constants: dict[str, np.ndarray], name: str, array: np.ndarray) -> Tensor:
     """`array` as a constant of the model: one without axes has one, as numbers of a text are no arguments, and of
     int4 and uint4 it is their bytes."""
-    if 0 in array.shape:
-        raise Refused("empty", f"{name} has shape {array.shape}")
     dtype = accepted_dtype(array.dtype)
     held = pack(array) if dtype in PACKED else array if array.ndim else array.reshape(1)
     constants[_row(name, array)] = held

@@ -11,7 +11,6 @@ from rollergen.importers.graph import NotExpressedError
 
 REASONS = {
     "dtype": "a dtype that is none of rollergen's",
-    "empty": "a tensor without elements: extents are at least 1",
     "no tensor": "a sequence, an optional value or a map, no tensor",
     "known": "the result is known when the graph is imported; there is nothing to build",
     "text": "works on text",

@@ -139,7 +139,7 @@ def _kernels(root: Path, steps: Sequence[Mapping[str, Any]]) -> tuple[Kernel, ..
 
 def _value(described: Mapping[str, Any]) -> Value:
     shape = described["shape"]
-    if described["dtype"] not in ITEMSIZE or not all(type(extent) is int and extent > 0 for extent in shape):
+    if described["dtype"] not in ITEMSIZE or not all(type(extent) is int and extent >= 0 for extent in shape):
         raise ValueError(f"{described['name']} is {described['dtype']}{shape}; expected a dtype and positive extents")
     return Value(str(described["name"]), tuple(shape), described["dtype"])
 

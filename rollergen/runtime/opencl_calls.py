@@ -73,7 +73,7 @@ class OpenCLCalls:
         if self._packed:
             self._pack(lane, passed, version)
         launched = lane.session.enqueue(queue)
-        for one in given:
+        for one in given if launched else ():
             one.add_event(launched[-1].event)
         return given[0] if len(given) == 1 else tuple(given)
 

@@ -58,6 +58,8 @@ class OpenCLSession(DeviceSession):
 
     def set(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
+            if name not in self._slots:  # no launch takes it, such as one without elements
+                continue
             one = self._set[name] = _Copy(self._runtime, array)
             self.point({name: one.buffer})
         self._fresh = True

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from rollergen.emit import Launch
 from rollergen.gate.memory import Array
 
 
@@ -69,3 +70,32 @@ class Session(Protocol):
     def prepare(self) -> PreparedLaunches | None:
         """The launches of a call that has run, on kernels of their own, whatever is set here later; None where arrays
         are not used in place."""
+
+
+class Idle:
+    """The session of a program without launches, as no output has elements: compiled by nobody, it does nothing."""
+
+    def session(self) -> Idle:
+        return self
+
+    def launching(self, launches: Sequence[Launch]) -> Idle:
+        return self
+
+    def set(self, arrays: Mapping[str, Array]) -> None: ...
+
+    def release(self, names: Iterable[str]) -> None: ...
+
+    def once(self) -> None: ...
+
+    def run(self) -> None: ...
+
+    def event_seconds(self) -> float:
+        return 0.0
+
+    def reading(self, sweep: Callable[[], None] | None) -> Reading:
+        return Reading(0.0, 0.0)
+
+    def repeat(self, calls: int, sweep: Callable[[], None] | None) -> float:
+        return 0.0
+
+    def prepare(self) -> None: ...

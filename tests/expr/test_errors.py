@@ -31,7 +31,7 @@ CASES = {
     "swapped cast": (over(lambda i, j: rg.cast("float32", A[i, j])), TypeError, "look swapped: rg.cast(x, 'float32')"),
     "axis first": (over(lambda i, j: rg.sum(k, axis=A[i, k])), TypeError, "the axis k stands first"),
     "name": (lambda: rg.tensor("A b", (4,)), TypeError, "name is 'A b'; expected an identifier"),
-    "extent": (lambda: rg.tensor("A", (4, 0)), ValueError, "an extent is 0; expected an integer of at least 1"),
+    "extent": (lambda: rg.tensor("A", (4, -1)), ValueError, "an extent is -1; expected an integer of at least 0"),
     "an array for a shape": (
         lambda: rg.tensor("A", np.zeros((200, 200))),
         ValueError,

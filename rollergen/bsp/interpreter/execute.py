@@ -20,7 +20,7 @@ from rollergen.bsp.interpreter.supersteps import MOST_POINTS, Points, points_of
 from rollergen.bsp.interpreter.tile_tensors import TileTensor, planned, tile_tensor_of
 from rollergen.bsp.program import partial_bytes, ranges_of, step_count, superstep
 from rollergen.errors import ProgramError
-from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
 from rollergen.expr.values import Buffer, Load
 from rollergen.hal.spec import Device
 from rollergen.program.check.program import check
@@ -89,7 +89,8 @@ class _Machine:
             else:
                 self._run(stage)
         live = self._live()
-        outputs = {b.name: self.tensors[b.name].whole() for b in self.program.outputs}
+        nothing = lambda b: (np.zeros(0, numpy_dtype(b.dtype)), np.zeros(0, bool))
+        outputs = {b.name: self.tensors[b.name].whole() if b.elements else nothing(b) for b in self.program.outputs}
         return BulkInterpretation(
             {b.name: outputs[b.name][0].reshape(b.shape) for b in self.program.outputs},
             {b.name: outputs[b.name][1].reshape(b.shape) for b in self.program.outputs},

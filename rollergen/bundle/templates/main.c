@@ -187,7 +187,7 @@ static struct session open_session(cl_device_id device, const char *directory) {
         session.memory[b] = cl.clCreateBuffer(session.context, CL_MEM_READ_WRITE, bytes ? bytes : 1, NULL, &status);
         check(status, "clCreateBuffer");
     }
-    for (size_t l = 0; l < COUNT(LAUNCHES); l++) {
+    for (int l = 0; l < (int)COUNT(LAUNCHES); l++) {
         session.kernels[l] = cl.clCreateKernel(program, LAUNCHES[l].entry, &status);
         check(status, LAUNCHES[l].entry);
         for (int a = 0; a < LAUNCHES[l].argument_count; a++) {
@@ -224,7 +224,7 @@ static double seconds_of(cl_event event) {
 static double launch(struct session *session, int once) {
     cl_event events[COUNT(LAUNCHES)];
     double seconds = 0;
-    for (size_t l = 0; l < COUNT(LAUNCHES); l++) {
+    for (int l = 0; l < (int)COUNT(LAUNCHES); l++) {
         size_t total = LAUNCHES[l].blocks * LAUNCHES[l].threads;
         if (LAUNCHES[l].once == once)
             check(cl.clEnqueueNDRangeKernel(session->queue, session->kernels[l], 1, NULL, &total, &LAUNCHES[l].threads, 0,
@@ -232,7 +232,7 @@ static double launch(struct session *session, int once) {
                   LAUNCHES[l].entry);
     }
     check(cl.clFinish(session->queue), "clFinish");
-    for (size_t l = 0; l < COUNT(LAUNCHES); l++)
+    for (int l = 0; l < (int)COUNT(LAUNCHES); l++)
         if (LAUNCHES[l].once == once) seconds += seconds_of(events[l]);
     return seconds;
 }

@@ -157,7 +157,7 @@ def broadcast_extents(operation: str, *parts: tuple[Tensor, tuple[int, ...]]) ->
     rank = builtins.max(len(own) for _, own in parts)
     shape = []
     for extents in zip(*((1,) * (rank - len(own)) + own for _, own in parts), strict=True):
-        extent = builtins.max(extents)
+        extent = next((e for e in extents if e != 1), 1)
         if any(e not in (1, extent) for e in extents):
             shapes = " and ".join(f"{t.label} {t.shape}" for t, _ in parts)
             raise ShapeError(f"{operation}: {shapes} do not broadcast; expected extents equal or 1, last axes first")

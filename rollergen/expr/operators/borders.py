@@ -27,7 +27,7 @@ def pad(
     >>> rg.ops.pad(rg.tensor("x", (3,)), (2, 1), "reflect").evaluate([1.0, 2.0, 3.0])
     array([3., 2., 1., 2., 3., 2.])
 
-    Raises ShapeError for widths that a mode cannot fill from the tensor once, or that leave nothing.
+    Raises ShapeError for widths that a mode cannot fill from the tensor once, or that leave less than nothing.
     """
     require_tensor(input, "pad")
     pairs = _pairs(input, pad)
@@ -38,7 +38,7 @@ def pad(
             f'pad: mode is {shown(mode)}; expected "constant", "replicate", "reflect" or "circular"{hint}'
         )
     wanted = tuple(before + extent + after for extent, (before, after) in zip(input.shape, pairs, strict=True))
-    if builtins.min(wanted, default=1) < 1:
+    if builtins.min(wanted, default=0) < 0:
         raise ShapeError(f"pad: pad is {shown(pad)}; it leaves {wanted} of {input.label} {input.shape}")
     if mode == "constant":
         return rg.compute(wanted, lambda *i: _filled(input, i, pairs, fill), name)
@@ -103,7 +103,7 @@ _SOURCE = {
 
 def _check_reach(x: Tensor, pairs: Pairs, mode: str) -> None:
     for extent, pair in zip(x.shape, pairs, strict=True):
-        most = {"reflect": extent - 1, "circular": extent}.get(mode)
+        most = {"reflect": builtins.max(extent - 1, 0), "circular": extent}.get(mode, 0 if not extent else None)
         if most is not None and builtins.max(pair) > most:
             raise ShapeError(f"pad: widths {pair} of an axis of {extent}; mode {shown(mode)} fills at most {most}")
 

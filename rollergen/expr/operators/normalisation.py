@@ -136,6 +136,9 @@ def batch_norm(
     """
     x = input
     require_float(x, "batch_norm")
+    if x.shape == (0,):  # which torch takes for one without channels
+        own = (running_mean, running_var, weight, bias, training, momentum, eps)
+        return reshape(batch_norm(reshape(x, (0, 0)), *own), (0,), name=name)
     if x.ndim < 2:
         raise ShapeError(f"batch_norm: {x.label} has shape {x.shape}; expected (N, C, ...)")
     if flag(training, "batch_norm", "training") and not running_mean is running_var is None:

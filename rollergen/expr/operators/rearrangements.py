@@ -30,12 +30,12 @@ def split(
     position = axis_of(dim, tensor, "split")
     extent, one = tensor.shape[position], integer(split_size_or_sections)
     sizes = integers(split_size_or_sections) if one is None else None
-    if one is not None and one > 0:
-        sizes = tuple(min(one, extent - start) for start in range(0, extent, one))
-    if sizes is None or sum(sizes) != extent or min(sizes) < 1:
+    if one is not None and (one > 0 or one == extent == 0):
+        sizes = tuple(min(one, extent - start) for start in range(0, max(extent, 1), max(one, 1)))
+    if sizes is None or sum(sizes) != extent or min(sizes, default=0) < 0:
         raise ShapeError(
             f"split: split_size_or_sections is {shown(split_size_or_sections)}; expected an integer of at least 1, or "
-            f"such integers that add up to the {extent} elements of axis {position} of {tensor.label}"
+            f"integers of at least 0 that add up to the {extent} elements of axis {position} of {tensor.label}"
         )
     starts = [sum(sizes[:n]) for n in range(len(sizes))]
     return tuple(
@@ -89,8 +89,8 @@ def tile(input: Tensor, dims: Sequence[int], *, name: str | None = None) -> Tens
     """
     require_tensor(input, "tile")
     times = integers(dims)
-    if times is None or any(one < 1 for one in times):
-        raise ShapeError(f"tile: dims is {shown(dims)}; expected integers of at least 1")
+    if times is None or any(one < 0 for one in times):
+        raise ShapeError(f"tile: dims is {shown(dims)}; expected integers of at least 0")
     rank = max(input.ndim, len(times))
     return _repeated(input, (1,) * (rank - len(times)) + times, name)
 
@@ -104,9 +104,9 @@ def repeat(input: Tensor, repeats: Sequence[int], *, name: str | None = None) ->
     """
     require_tensor(input, "repeat")
     times = integers(repeats)
-    if times is None or len(times) < input.ndim or any(one < 1 for one in times):
+    if times is None or len(times) < input.ndim or any(one < 0 for one in times):
         raise ShapeError(
-            f"repeat: repeats is {shown(repeats)}; expected at least {input.ndim} integers of at least 1 for "
+            f"repeat: repeats is {shown(repeats)}; expected at least {input.ndim} integers of at least 0 for "
             f"{input.label} {input.shape}"
         )
     return _repeated(input, times, name)
@@ -157,7 +157,7 @@ def roll(
     for axis, shift in zip(axes, moved, strict=True):
         position = axis_of(axis, input, "roll")
         by[position] = by.get(position, 0) + shift
-    back = {d: -shift % input.shape[d] for d, shift in by.items()}
+    back = {d: -shift % max(input.shape[d], 1) for d, shift in by.items()}
     at = lambda i: tuple((one + back[d]) % input.shape[d] if back.get(d) else one for d, one in enumerate(i))
     return rg.compute(input.shape, lambda *i: input[at(i)], name)
 

@@ -3,6 +3,7 @@ with extent 1."""
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -123,7 +124,7 @@ def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any =
     require_tensor(input, "mean")
     x = input if dtype is None else as_dtype(input, dtype_name(dtype, "rg.ops.mean's dtype"))
     require_float(x, "mean")
-    count, wide = _count(x, dim, "mean"), accumulator_dtype(x.dtype)
+    count, wide = count_of(x, dim, "mean"), accumulator_dtype(x.dtype)
 
     def element(v: Any, r: Any) -> Any:
         return rg.cast(rg.sum(v, axis=r, dtype=wide) / count, x.dtype)
@@ -147,7 +148,7 @@ def var(
     >>> rg.ops.var(rg.tensor("x", (2, 2)), dim=1).evaluate([[1.0, 3.0], [4.0, 4.0]])
     array([2., 0.])
 
-    Raises ShapeError where `correction` leaves nothing to divide by.
+    Where `correction` leaves nothing to divide by, that is 0: the result is NaN or inf.
     """
     return _variance("var", input, dim, unbiased, correction, keepdim, lambda v: v, name)
 
@@ -288,7 +289,7 @@ def _summed(x: Tensor, dtype: Any, operation: str) -> tuple[Tensor, str]:
 
 
 def _amongst(operation: str, function: Any, x: Tensor, dim: Dims, keepdim: bool, name: str | None) -> Tensor:
-    require_tensor(x, operation)
+    _require_elements(x, dim, operation)
     narrow = x.dtype != "bool"
     element = lambda v, r: rg.cast(
         function(v if narrow else rg.cast(v, "int32"), axis=r, dtype=x.dtype if narrow else "int32"), x.dtype
@@ -313,9 +314,17 @@ def _extreme(
     return Extreme(values(x, dim, keepdim, name=name), indices(x, dim, keepdim))
 
 
-def _count(x: Tensor, axis: Dims, operation: str) -> int:
+def count_of(x: Tensor, axis: Dims, operation: str) -> int:
+    """Elements of `x` that are reduced to one over `axis`."""
     x = with_axes(x)
     return math.prod(x.shape[position] for position in axes_of(axis, x, operation) or range(x.ndim))
+
+
+def _require_elements(x: Tensor, dim: Dims, operation: str) -> None:
+    """ShapeError where nothing is reduced: of no elements none is the largest."""
+    require_tensor(x, operation)
+    if not count_of(x, dim, operation):
+        raise ShapeError(f"{operation}: dim is {shown(dim)} of {x.label} {x.shape}; expected axes with elements")
 
 
 def _variance(
@@ -332,9 +341,9 @@ def _variance(
     lost = number(int(unbiased is not False) if correction is None else correction, operation, "correction")
     keepdim = keepdim and x.ndim > 0
     x = with_axes(x)
-    count, wide = _count(x, dim, operation), accumulator_dtype(x.dtype)
-    if count <= lost:
-        raise ShapeError(f"{operation}: correction is {lost}; expected less than the {count} elements reduced")
+    count, wide = count_of(x, dim, operation), accumulator_dtype(x.dtype)
+    if not count:
+        return reduction(operation, lambda v, r: rg.cast(rg.sum(v, axis=r) / 0, x.dtype), x, dim, keepdim, name)
     positions = axes_of(dim, x, operation) or tuple(range(x.ndim))
 
     def from_first(*i: Any) -> Any:
@@ -351,18 +360,18 @@ def _variance(
         rest = (first - middle) + average[row]
         distance = rg.cast(v, wide) - middle
         total = rg.sum(distance * distance, axis=r) - count * (rest * rest)
-        return rg.cast(finish(total / (count - lost)), x.dtype)
+        return rg.cast(finish(total / builtins.max(count - lost, 0)), x.dtype)
 
     return reduction_at(operation, element, x, dim, keepdim, name)
 
 
 def _position(operation: str, x: Tensor, dim: Dims, keepdim: bool, dtype: Any, name: str | None) -> Tensor:
-    require_tensor(x, operation)
+    _require_elements(x, dim, operation)
     wanted = dtype_name(dtype, f"rg.ops.{operation}'s dtype")
     if wanted not in ("int32", "int64"):
         raise DtypeError(f"{operation}: dtype is {shown(dtype)}; expected int64 or int32")
-    if _count(x, dim, operation) > _LAST_INDEX:
-        raise ShapeError(f"{operation}: {_count(x, dim, operation)} elements; expected at most {_LAST_INDEX}")
+    if count_of(x, dim, operation) > _LAST_INDEX:
+        raise ShapeError(f"{operation}: {count_of(x, dim, operation)} elements; expected at most {_LAST_INDEX}")
     sign = 1 if operation == "argmax" else -1
     ordered = "int32" if x.dtype == "bool" else x.dtype
     better = better_of(is_float(x.dtype), sign)

@@ -7,7 +7,7 @@ from typing import Any
 import rollergen.expr.language as rg
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import require_tensor
-from rollergen.expr.operators.reductions import Dims, amax, amin
+from rollergen.expr.operators.reductions import Dims, amax, amin, count_of, prod, sum
 
 
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
@@ -34,7 +34,9 @@ def _truth(operation: str, extreme: Any, x: Tensor, dim: Dims, keepdim: bool, na
     require_tensor(x, operation)
     truth = x if x.dtype == "bool" else rg.compute(x.shape, lambda *i: x[i] != 0)
     wanted = "uint8" if x.dtype == "uint8" else "bool"
-    if wanted == "bool":
+    if not count_of(x, dim, operation):  # of no elements none is the largest, but none is true, and all are
+        extreme = sum if extreme is amax else prod
+    elif wanted == "bool":
         return extreme(truth, dim, keepdim, name=name)  # type: ignore[no-any-return]
     found = extreme(truth, dim, keepdim)
     return rg.compute(found.shape, lambda *i: rg.cast(found[i], wanted), name)

@@ -169,7 +169,8 @@ def expand(input: Tensor, size: Sequence[int], *, name: str | None = None) -> Te
 
 
 def concat(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -> Tensor:
-    """`tensors` one after another along `dim`, in the dtype that torch promotes them to; other extents equal.
+    """`tensors` one after another along `dim`, in the dtype that torch promotes them to; other extents equal, but for
+    vectors without elements.
 
     >>> import rollergen as rg
     >>> rg.ops.concat([rg.tensor("a", (2,)), rg.tensor("b", (1,))]).evaluate([1.0, 2.0], [3.0])
@@ -179,27 +180,30 @@ def concat(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) 
         raise ExpressionError(f"concat: tensors is {shown(tensors)}; expected a list of at least one tensor")
     for one in tensors:
         require_tensor(one, "concat")
-    first = tensors[0]
+    first = next((one for one in tensors if one.shape != (0,)), tensors[0])
     position = axis_of(dim, first, "concat")
     others = lambda t: (*t.shape[:position], *t.shape[position + 1 :])
-    for one in tensors[1:]:
-        if one.ndim != first.ndim or others(one) != others(first):
+    for one in tensors:
+        if one.shape != (0,) and (one.ndim != first.ndim or others(one) != others(first)):
             raise ShapeError(
                 f"concat: {one.label} has shape {one.shape} and {first.label} {first.shape}; "
                 f"expected equal extents but along axis {position}"
             )
     wanted = promoted_dtype(*tensors)
-    starts = [builtins.sum(t.shape[position] for t in tensors[:n]) for n in range(len(tensors))]
+    extents = [0 if t.shape == (0,) else t.shape[position] for t in tensors]
+    starts = [builtins.sum(extents[:n]) for n in range(len(tensors))]
+
+    def part(n: int, i: tuple[Any, ...]) -> Any:
+        at = i[position] - starts[n]
+        return rg.cast(tensors[n][(*i[:position], at, *i[position + 1 :]) if tensors[n].ndim > 1 else at], wanted)
 
     def element(*i: Any) -> Any:
-        part = lambda n: rg.cast(tensors[n][(*i[:position], i[position] - starts[n], *i[position + 1 :])], wanted)
-        value = part(len(tensors) - 1)
+        value = part(len(tensors) - 1, i)
         for n in reversed(range(len(tensors) - 1)):
-            value = rg.select(i[position] < starts[n + 1], part(n), value)
+            value = rg.select(i[position] < starts[n + 1], part(n, i), value)
         return value
 
-    total = starts[-1] + tensors[-1].shape[position]
-    return rg.compute((*first.shape[:position], total, *first.shape[position + 1 :]), element, name)
+    return rg.compute((*first.shape[:position], builtins.sum(extents), *first.shape[position + 1 :]), element, name)
 
 
 def slice(
@@ -212,7 +216,7 @@ def slice(
     >>> rg.ops.slice(rg.tensor("x", (5, 8)), 1, 2, -1, 2).shape
     (5, 3)
 
-    Raises ShapeError where nothing is left.
+    Raises ShapeError for a step below 1.
     """
     require_tensor(input, "slice")
     if integer(dim) is None:
@@ -241,7 +245,7 @@ def getitem(input: Tensor, index: Basic | tuple[Basic, ...], *, name: str | None
     >>> rg.ops.getitem(x, np.s_[..., 2:-1]).shape
     (5, 5)
 
-    Raises ShapeError for integers out of range, slices without elements, and too many indices.
+    Raises ShapeError for integers out of range, and too many indices.
     """
     require_tensor(input, "getitem")
     x, given = input, _basic(input, index if isinstance(index, tuple) else (index,))
@@ -257,9 +261,11 @@ def getitem(input: Tensor, index: Basic | tuple[Basic, ...], *, name: str | None
 
 def _completed(x: Tensor, given: Any) -> tuple[int, ...]:
     shape = integers(given)
-    if shape is None or shape.count(-1) > 1 or any(extent < 1 and extent != -1 for extent in shape):
-        raise ShapeError(f"reshape: shape is {shown(given)}; expected extents of at least 1, at most one of them -1")
+    if shape is None or shape.count(-1) > 1 or any(extent < -1 for extent in shape):
+        raise ShapeError(f"reshape: shape is {shown(given)}; expected extents of at least 0, at most one of them -1")
     elements, known = math.prod(x.shape), math.prod(extent for extent in shape if extent != -1)
+    if -1 in shape and not known:
+        raise ShapeError(f"reshape: shape is {shown(given)}; beside an extent of 0, that of -1 may be any")
     wanted = tuple(elements // known if extent == -1 else extent for extent in shape)
     if math.prod(wanted) != elements:
         raise ShapeError(
@@ -285,10 +291,7 @@ def _range(x: Tensor, axis: int, one: Basic) -> range:
     if isinstance(one, builtins.slice):
         if one.step == 0 or not all(p is None or integer(p) is not None for p in (one.start, one.stop, one.step)):
             raise ShapeError(f"getitem: index {axis} of {x.label} is {one}; expected integers, and a step but 0")
-        found = range(*one.indices(extent))
-        if not found:
-            raise ShapeError(f"getitem: index {axis} of {x.label} {x.shape} is {one}; it leaves no elements")
-        return found
+        return range(*one.indices(extent))
     at = integer(one)
     if at is None or not -extent <= at < extent:
         raise ShapeError(

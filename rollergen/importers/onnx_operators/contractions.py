@@ -114,8 +114,6 @@ def convolved(n: Node, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
 def causal_convolution(n: Node) -> Any:
     x, weight, past = n.tensor(0), n.tensor(1), n.optional(3)
     kept = weight.shape[2] - 1
-    if not kept:
-        raise Refused("empty", "a state of no elements")
     padded = ops.pad(x, (kept, 0)) if past is None else ops.concat([past, x], 2)
     made = ops.conv1d(padded, weight, n.optional(2), groups=x.shape[1])
     if n.get("activation", "none") != "none":

@@ -69,7 +69,7 @@ def _check(program: RProgram, device: Device | None, sound: set[int]) -> None:
 def _check_complete(program: RProgram, written: set[str]) -> None:
     names = ", ".join(stage.name for stage in program.stages) or "there is none"
     for buffer in (*program.temporaries, *program.outputs):
-        if buffer.name not in written:
+        if buffer.name not in written and buffer.elements:
             raise ProgramError(f"{buffer.name} is never written; expected one of the stages to do so: {names}")
 
 

@@ -42,15 +42,15 @@ REFUSED = {
     "transpose": (lambda: ops.permute(M, 1), "permute: dims is 1; expected a permutation of 0 to 1"),
     "words": (lambda: ops.permute(M, ("a", 0)), "permute: dims is ('a', 0); expected a permutation of 0 to 1"),
     "fractions": (lambda: ops.permute(M, (1.0, 0.0)), "permute: dims is (1.0, 0.0); expected a permutation"),
-    "reshape": (lambda: ops.reshape(M, None), "reshape: shape is None; expected extents of at least 1"),
-    "text": (lambda: ops.reshape(M, "32"), "reshape: shape is '32'; expected extents of at least 1"),
+    "reshape": (lambda: ops.reshape(M, None), "reshape: shape is None; expected extents of at least 0"),
+    "text": (lambda: ops.reshape(M, "32"), "reshape: shape is '32'; expected extents of at least 0"),
     "expand": (lambda: ops.expand(M, 3), "expand: m (4, 8) does not broadcast to (3,)"),
     "expand by text": (lambda: ops.expand(M, "48"), "expand: size is '48'; expected integers"),
     "concat": (lambda: ops.concat(5), "concat: tensors is 5; expected a list of at least one tensor"),
     "mode": (lambda: ops.pad(M, (1, 1), ["edge"]), "pad: mode is ['edge']; expected"),
     "widths": (lambda: ops.pad(M, "11"), "pad: pad is '11'; expected (before, after) of the last axis"),
     "no widths": (lambda: ops.pad(M, None), "pad: pad is None; expected (before, after) of the last axis"),
-    "negative widths": (lambda: ops.pad(M, (-5, -3)), "pad: pad is (-5, -3); it leaves (4, 0) of m (4, 8)"),
+    "negative widths": (lambda: ops.pad(M, (-5, -4)), "pad: pad is (-5, -4); it leaves (4, -1) of m (4, 8)"),
 }
 
 
