@@ -83,7 +83,7 @@ class Gate:
     """
 
     def __init__(self, program: RProgram, oracle: Oracle, seed: int = 0, memory: Memory = HOST) -> None:
-        began, program = time.perf_counter(), program.without_empties()
+        began, program = time.perf_counter(), _with_elements(program)
         self._comparison, self._seed, facts = Comparison(oracle), seed, Facts(program)
         self.memory = memory
         names = ", ".join(buffer.name for buffer in program.outputs)
@@ -111,7 +111,7 @@ class Gate:
         ``again``: runs it without the launches that are marked ``once``; None where there are none.  ``number``: by
         which `revoked` knows the candidate.  Hostile inputs are left out where ordinary ones show a fault already.
         """
-        began, program = time.perf_counter(), program.without_empties()
+        began, program = time.perf_counter(), _with_elements(program)
         if program.temporaries:
             require(with_temporaries(program), self.memory, "this candidate")
         points = sample_points(program, self._seed + 1)
@@ -273,6 +273,12 @@ class Gate:
             found.append(f"input {name} was changed")
             self.memory.write(trial.inputs[name].array, trial.pristine[name])
         return found
+
+
+def _with_elements(program: RProgram) -> RProgram:
+    """The program without inputs and outputs that have no elements, which no stage reads or writes."""
+    some = lambda buffers: tuple(one for one in buffers if one.elements)
+    return replace(program, inputs=some(program.inputs), outputs=some(program.outputs))
 
 
 def _some(points: Mapping[str, Points]) -> Mapping[str, Points]:

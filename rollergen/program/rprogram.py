@@ -26,7 +26,7 @@ Tails
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from operator import attrgetter
 from typing import Annotated
@@ -393,11 +393,6 @@ class RProgram:
     def mapping(self, buffer: str) -> TileMapping:
         """The tile mapping of the buffer of that name."""
         return next(mapping for mapping in self.tile_mappings if mapping.buffer == buffer)
-
-    def without_empties(self) -> RProgram:
-        """The program without inputs and outputs that have no elements, which no stage reads or writes."""
-        some = lambda buffers: tuple(one for one in buffers if one.elements)
-        return replace(self, inputs=some(self.inputs), outputs=some(self.outputs))
 
     def buffers(self) -> Iterator[Buffer]:
         yield from self.inputs

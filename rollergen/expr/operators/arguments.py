@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import functools
 import inspect
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
@@ -120,6 +121,19 @@ def axis_of(axis: int, x: Tensor, operation: str) -> int:
     if integer(axis) is None:
         raise ShapeError(f"{operation}: axis is {shown(axis)}; expected one of {-x.ndim} to {x.ndim - 1}")
     return axes_of(axis, x, operation)[0]
+
+
+def count_of(x: Tensor, axis: Axes, operation: str) -> int:
+    """Elements of `x` that are reduced to one over `axis`."""
+    x = with_axes(x)
+    return math.prod(x.shape[position] for position in axes_of(axis, x, operation) or range(x.ndim))
+
+
+def require_elements(x: Tensor, dim: Axes, operation: str) -> None:
+    """ShapeError where nothing is reduced: of no elements none is the largest."""
+    require_tensor(x, operation)
+    if not count_of(x, dim, operation):
+        raise ShapeError(f"{operation}: dim is {shown(dim)} of {x.label} {x.shape}; expected axes with elements")
 
 
 def setting(value: Setting, operation: str, what: str, count: int, least: int) -> tuple[int, ...]:
@@ -250,6 +264,11 @@ def as_number(value: Any, dtype: str) -> Any:
     """A number as one that `dtype` takes: conditions count as 0 and 1."""
     scalar = python_scalar(value)
     return int(scalar) if isinstance(scalar, bool) and dtype != "bool" else scalar
+
+
+def with_axes(x: Tensor) -> Tensor:
+    """`x`, a tensor without axes as one of one element."""
+    return x if x.ndim else rg.compute((1,), lambda i: x[()])
 
 
 def as_dtype(x: Tensor, dtype: str) -> Tensor:

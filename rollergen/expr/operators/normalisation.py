@@ -19,8 +19,9 @@ from rollergen.expr.operators.arguments import (
     require_float,
     require_tensor,
     require_vector,
+    with_axes,
 )
-from rollergen.expr.operators.reductions import reduction, row_of, with_axes
+from rollergen.expr.operators.reductions import reduction, row_of
 from rollergen.expr.operators.views import reshape
 
 

@@ -18,11 +18,14 @@ from rollergen.expr.operators.arguments import (
     as_dtype,
     axes_of,
     axis_of,
+    count_of,
     floats,
     integer,
     number,
+    require_elements,
     require_float,
     require_tensor,
+    with_axes,
 )
 from rollergen.expr.operators.elementwise import maximum, minimum
 
@@ -266,11 +269,6 @@ def reduction_at(
     return rg.compute(tuple(1 if d in reduced else x.shape[d] for d in kept), element, name)
 
 
-def with_axes(x: Tensor) -> Tensor:
-    """`x`, a tensor without axes as one of one element."""
-    return x if x.ndim else rg.compute((1,), lambda i: x[()])
-
-
 def row_of(indices: Sequence[Any], *axes: int) -> tuple[Any, ...]:
     """`indices` with those along `axes` 0: where a reduction that keeps its axes stands, and the first of its terms."""
     return tuple(0 if d in axes else index for d, index in enumerate(indices))
@@ -289,7 +287,7 @@ def _summed(x: Tensor, dtype: Any, operation: str) -> tuple[Tensor, str]:
 
 
 def _amongst(operation: str, function: Any, x: Tensor, dim: Dims, keepdim: bool, name: str | None) -> Tensor:
-    _require_elements(x, dim, operation)
+    require_elements(x, dim, operation)
     narrow = x.dtype != "bool"
     element = lambda v, r: rg.cast(
         function(v if narrow else rg.cast(v, "int32"), axis=r, dtype=x.dtype if narrow else "int32"), x.dtype
@@ -312,19 +310,6 @@ def _extreme(
             f"rg.ops.a{operation} takes several axes"
         )
     return Extreme(values(x, dim, keepdim, name=name), indices(x, dim, keepdim))
-
-
-def count_of(x: Tensor, axis: Dims, operation: str) -> int:
-    """Elements of `x` that are reduced to one over `axis`."""
-    x = with_axes(x)
-    return math.prod(x.shape[position] for position in axes_of(axis, x, operation) or range(x.ndim))
-
-
-def _require_elements(x: Tensor, dim: Dims, operation: str) -> None:
-    """ShapeError where nothing is reduced: of no elements none is the largest."""
-    require_tensor(x, operation)
-    if not count_of(x, dim, operation):
-        raise ShapeError(f"{operation}: dim is {shown(dim)} of {x.label} {x.shape}; expected axes with elements")
 
 
 def _variance(
@@ -366,7 +351,7 @@ def _variance(
 
 
 def _position(operation: str, x: Tensor, dim: Dims, keepdim: bool, dtype: Any, name: str | None) -> Tensor:
-    _require_elements(x, dim, operation)
+    require_elements(x, dim, operation)
     wanted = dtype_name(dtype, f"rg.ops.{operation}'s dtype")
     if wanted not in ("int32", "int64"):
         raise DtypeError(f"{operation}: dtype is {shown(dtype)}; expected int64 or int32")

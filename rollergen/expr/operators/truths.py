@@ -6,8 +6,8 @@ from typing import Any
 
 import rollergen.expr.language as rg
 from rollergen.expr.language import Tensor
-from rollergen.expr.operators.arguments import require_tensor
-from rollergen.expr.operators.reductions import Dims, amax, amin, count_of, prod, sum
+from rollergen.expr.operators.arguments import count_of, require_tensor
+from rollergen.expr.operators.reductions import Dims, amax, amin, prod, sum
 
 
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
