@@ -122,6 +122,7 @@ def require_agreement(expression, program):
     np.testing.assert_array_equal(run_opencl(program, arrays, DOTS)[out], want)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(("make", "a", "b"), CASES, ids=lambda part: getattr(part, "__name__", part))
 def test_all_readers_agree_on_dot_products(make, a, b):
     expression = make(a, b)
@@ -131,6 +132,7 @@ def test_all_readers_agree_on_dot_products(make, a, b):
         require_agreement(expression, program)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("seed", (*range(12), 87))
 def test_all_readers_agree_on_random_shapes_dtypes_and_zero_points(seed):
     random = np.random.default_rng(seed)

@@ -97,6 +97,7 @@ def test_conversions_between_integers_keep_the_low_bits(source, target):
     assert np.array_equal(expression.evaluate(arrays["X"]), want)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("target", [name for name in INTEGERS if name.startswith("uint")])
 @pytest.mark.parametrize("source", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("columns", [1, 5, 131])

@@ -29,6 +29,7 @@ def weighted(dtype, m=5, n=34, k=20):
     return rg.ops.matmul(x, rg.ops.dequantize(w, scale, axis=1))
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_number_is_read_wherever_it_stands(dtype, shape):

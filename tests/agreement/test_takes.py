@@ -98,6 +98,7 @@ COMPOSED = {
 }  # fmt: skip
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", COMPOSED)
 def test_takes_stand_wherever_values_do(name):
     expression, numpys, stages = COMPOSED[name]

@@ -90,6 +90,7 @@ def test_sizes_that_are_refused_are_named():
         rg.build(rg.ops.relu(T("x", (3, 20))), "v100", sizes={"T": [1]})
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("device", ["v100", "a100", "h200", "mi50"])
 def test_kernels_for_gpus_take_the_extent_as_an_argument(device):
     kernel = rg.build(rg.ops.relu(rg.ops.linear(T("x", (rg.dim("S", 2, 40), 64)), T("w", (32, 64)))), device)

@@ -51,6 +51,7 @@ def wanted(case, size, inputs):
     return interpret(own, inputs, device).outputs
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("at", [5, 64])
 @pytest.mark.parametrize("device", ["v100", "a100", "mi50", "cpu"])
 @pytest.mark.parametrize("case", MAKERS)
@@ -65,6 +66,7 @@ def test_a_plan_computes_the_same_at_every_size(case, device, at):
                 np.testing.assert_array_equal(found[name], result)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("at", [3, 16, 97])
 @pytest.mark.parametrize("case", MAKERS)
 def test_one_kernel_computes_the_same_at_every_size(case, at):
