@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,17 @@ import numpy as np
 import rollergen as rg
 from benches.results import begun, keep, keep_at, unfinished
 from rollergen.dropped import every_drop_raises
+from rollergen.errors import ConstructionError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.reads import given_tensors
 from rollergen.importers.refusals import REASONS
 
 STAGES = ("definition", "cpu", "v100")
+OTHERS = ("mi50", "ipu", "nvrtc")
+"""Stages of some cases: interpreted for other devices, and compiled for a V100 by NVIDIA's compiler."""
+TAKES = "moves data between its tiles in exchanges decided before the call"
+"""Why a machine of tiles refuses places that are read."""
 KEPT_EVERY = 20
 Row = dict[str, Any]
 Compare = Callable[[str, Sequence[np.ndarray]], None]
@@ -31,7 +37,7 @@ Compare = Callable[[str, Sequence[np.ndarray]], None]
 def examined(
     outputs: Sequence[Tensor], arrays: Mapping[str, np.ndarray], compare: Compare, stages: Iterable[str] = STAGES
 ) -> Row:
-    """The row of an expression: for each stage "right", "wrong: ..." or "crash: ...", and the seconds it took.
+    """The row of an expression: for each stage "right", "refused: ...", "wrong: ..." or "crash: ...", and its seconds.
 
     ``compare(stage, arrays)`` raises AssertionError where the arrays (of the tensors' dtypes) are not what is expected.
     """
@@ -42,6 +48,8 @@ def examined(
             with every_drop_raises():
                 compare(stage, _STAGES[stage](outputs, arrays))
             row[stage] = "right"
+        except ConstructionError as error:
+            row[stage] = f"refused: {TAKES}" if TAKES in str(error) else crash(error)
         except AssertionError as error:
             row[stage] = "wrong: " + " ".join(str(error).split())[:400]
         except Exception as error:  # what a crash is: the row tells it, and the run ends with 1
@@ -71,8 +79,11 @@ def _run(outputs: Sequence[Tensor], arrays: Mapping[str, np.ndarray]) -> list[np
     return _several(kernel(**_named(kernel, arrays)))
 
 
-def _interpreted(outputs: Sequence[Tensor], arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    kernel = rg.build(list(outputs), "v100", profile=False, cache=False, top_k=1)
+def _interpreted(
+    outputs: Sequence[Tensor], arrays: Mapping[str, np.ndarray], device: str, compiled: bool = False
+) -> list[np.ndarray]:
+    options = rg.BuildOptions(compile_check=compiled)
+    kernel = rg.build(list(outputs), device, profile=False, cache=False, top_k=1, options=options)
     with np.errstate(all="ignore"):
         return _several(kernel.interpret(**_named(kernel, arrays)))
 
@@ -85,11 +96,14 @@ def _several(made: Any) -> list[np.ndarray]:
     return list(made) if isinstance(made, tuple) else [made]
 
 
-_STAGES = {"definition": _defined, "cpu": _run, "v100": _interpreted}
+_STAGES = {
+    "definition": _defined, "cpu": _run, "nvrtc": partial(_interpreted, device="v100", compiled=True),
+    **{device: partial(_interpreted, device=device) for device in ("v100", "mi50", "ipu")},
+}  # fmt: skip
 
 
 def faulty(row: Row) -> bool:
-    return any(str(row.get(stage, "")).startswith(("wrong", "crash")) for stage in ("import", *STAGES))
+    return any(str(row.get(stage, "")).startswith(("wrong", "crash")) for stage in ("import", *STAGES, *OTHERS))
 
 
 def in_processes(examine: Callable[[str], Row], names: Sequence[str], jobs: int) -> Iterator[Row]:
@@ -157,8 +171,10 @@ def counts(rows: Sequence[Row]) -> dict[str, Any]:
         "cases": len(rows),
         "expressed": sum("refused" not in row for row in rows),
         **{f"{stage} right": sum(row.get(stage) == "right" for row in rows) for stage in STAGES},
-        "wrong": sum(begins(row, "wrong", *STAGES) for row in rows),
-        "crashes": sum(begins(row, "crash", "import", *STAGES) for row in rows),
+        **{f"{stage} {what}": found for stage in OTHERS for what in ("right", "refused")
+           if (found := sum(begins(row, what, stage) for row in rows))},
+        "wrong": sum(begins(row, "wrong", *STAGES, *OTHERS) for row in rows),
+        "crashes": sum(begins(row, "crash", "import", *STAGES, *OTHERS) for row in rows),
     }
 
 

@@ -1,4 +1,4 @@
-"""ONNX's backend node tests against rollergen: ``python benches/foreign/onnx_nodes.py [NAME ...] [--sample N]``.
+"""ONNX's node tests against rollergen: ``python benches/foreign/onnx_nodes.py [NAME ...] [--sample N | --third]``.
 
 Every one of the 1,884 node tests of onnx 1.23.2 is expressed by `rg.ops` and the language, by the tables of
 `rollergen.importers.onnx_operators` that import models, or refused with one of the reasons of
@@ -6,6 +6,10 @@ Every one of the 1,884 node tests of onnx 1.23.2 is expressed by `rg.ops` and th
 its definition (`evaluate`), built and run on cpu, and built for a V100 and interpreted.  What is known is kept, and the
 same command goes on from there; the table is results/onnx_nodes_<cpu>_<day>.json.  Exits with 1 where one is wrong, or
 raises anything but the refusal.
+
+``--third`` takes one of three of those that are expressed, in the order of their names, to other devices: interpreted
+for an MI50 and an IPU, and compiled for a V100 by NVIDIA's compiler (``pip install -e ".[nvrtc]"``; no GPU is needed).
+Its table is results/onnx_nodes_third_<cpu>_<day>.json.
 
 The environment is one of its own: ``pip install -e ".[cpu,foreign]"``; torch's build for CPUs is enough, which
 ``pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu`` takes first.
@@ -17,7 +21,7 @@ import argparse
 import sys
 import time
 import warnings
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 
-from benches.foreign.cases import STAGES, Row, Rows, crash, examined
+from benches.foreign.cases import OTHERS, STAGES, Row, Rows, crash, examined
 from benches.foreign.importing import array_of, bound, imported
 from rollergen.expr.dtypes import PACKED
 from rollergen.hal.dtypes import DTYPES
@@ -94,24 +98,33 @@ def held(array: np.ndarray, like: Any) -> np.ndarray:
     return array.astype(like.dtype)
 
 
+def expressed() -> list[str]:
+    return [name for name in cases() if "refused" not in examine(name, ())]
+
+
 def sample(count: int) -> list[str]:
     """That many of those that are expressed, spread over all: the same ones each time."""
-    expressed = [name for name in cases() if "refused" not in examine(name, ())]
-    return [expressed[len(expressed) * n // count] for n in range(count)]
+    found = expressed()
+    return [found[len(found) * n // count] for n in range(count)]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="node tests; all unless given")
     parser.add_argument("--sample", type=int, help="that many of those that are expressed, always the same ones")
+    parser.add_argument("--third", action="store_true", help="one of three, for other devices and by nvrtc")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.names if name not in cases()]:
         parser.error(f"{unknown[0]!r} is none of the {len(cases())} node tests of this onnx")
-    wanted = sample(arguments.sample) if arguments.sample else arguments.names or list(cases())
     whole = not (arguments.names or arguments.sample)
-    rows = Rows.begun(NAME, whole)
-    rows.examine(examine, [name for name in wanted if name not in rows.known], arguments.jobs, whole)
+    if arguments.third:
+        wanted = arguments.names or sorted(expressed())[::3]
+    else:
+        wanted = sample(arguments.sample) if arguments.sample else arguments.names or list(cases())
+    rows = Rows.begun(f"{NAME}_third" if arguments.third else NAME, whole)
+    examiner = partial(examine, stages=OTHERS if arguments.third else STAGES)
+    rows.examine(examiner, [name for name in wanted if name not in rows.known], arguments.jobs, whole)
     return rows.told(wanted, lambda row: min(row["operators"]) if len(row["operators"]) == 1 else "functions", whole)
 
 

@@ -63,6 +63,8 @@ def namesake(name: str) -> Any:
         return lambda input, condition, other: ops.where(condition, input, other)
     if short == "einsum":
         return lambda tensors, equation: ops.einsum(equation, *tensors)  # samples have the operands first
+    if short == "embedding":
+        return lambda weight, input, **named: ops.embedding(input, weight, **named)  # samples have the weights first
     known = (short in ops.__all__ or short in ops.ALIASES) and short not in OTHERS
     return getattr(ops, short) if known else None
 

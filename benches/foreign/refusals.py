@@ -5,9 +5,9 @@ from __future__ import annotations
 from rollergen.errors import DtypeError, ExpressionError, RollergenError, ShapeError
 
 RULES: tuple[tuple[str, type[RollergenError], str, str], ...] = (
-    ("pow", DtypeError, r"\*\* of \w+ values", "function"),
     ("sub", DtypeError, r"- of a condition", "conditions"),
     ("nn.functional.batch_norm", ExpressionError, r"training is True with", "state"),
+    ("nn.functional.embedding", ExpressionError, r"max_norm is", "state"),
     ("nn.functional.scaled_dot_product_attention", ExpressionError, r"dropout_p is", "random"),
     ("nn.functional.instance_norm", ExpressionError, r"use_input_stats is True with", "state"),
     ("nn.functional.local_response_norm", DtypeError, r"expected a floating dtype", "integer means"),

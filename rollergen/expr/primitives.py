@@ -120,6 +120,17 @@ def _trunc_divide(a: Array, b: Array) -> Array:
     return np.where((np.fmod(a, b) != 0) & ((a < 0) != (b < 0)), down + down.dtype.type(1), down)
 
 
+def _power(a: Array, b: Array) -> Array:
+    """Of integers as torch has it: to a negative power all but 1 and -1 are 0."""
+    import numpy as np
+
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.kind not in "iu":
+        return np.power(a, b)
+    inverse = np.where(a == 1, a, np.where(a * a == 1, 1 - 2 * (b & 1), 0).astype(a.dtype))
+    return np.where(b < 0, inverse, np.power(a, np.where(b < 0, 0, b)))
+
+
 def _dot(a: Array, b: Array) -> Array:
     """Of four unsigned bytes and four signed ones in each word."""
     import numpy as np
@@ -178,7 +189,7 @@ _ROWS = (
     _whole("bitor", "bitwise_or", "|"),
     _whole("xor", "bitwise_xor", "^"),
     _whole("dot", _dot),
-    Primitive("pow", 2, "power", "float", "**", ulps=16, cost="pow", chain=LONG, divides=True),
+    Primitive("pow", 2, _power, symbol="**", ulps=16, cost="pow", chain=LONG, wraps=True, divides=True),
     Primitive("fmod", 2, "fmod", "float", cost="pow", chain=LONG, keeps_nan=True, keeps_sign=True, divides=True),
     Primitive("atan2", 2, "arctan2", "float", ulps=6, cost="pow", chain=LONG, keeps_nan=True, divides=True),
     Primitive("max", 2, "maximum", keeps_zero=True, keeps_nan=True),

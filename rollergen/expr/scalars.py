@@ -296,11 +296,17 @@ def _bitwise(logic: str, bits: str, a: Any, b: Any) -> Expr:
 
 
 def power(a: Any, b: Any) -> Expr:
-    """``a ** b`` for floating values; squares and cubes are products."""
+    """``a ** b`` of two floating values, or two integers; squares and cubes are products.
+
+    Powers of integers wrap around; to a negative power that is read all but 1 and -1 are 0, as torch has it.
+    """
     if isinstance(a, Expr) and is_scalar(b) and b in (2, 3):
         square = a * a
         return square if b == 2 else square * a
-    return binary("pow", a, b)
+    made = binary("pow", a, b)
+    if is_integer(made.dtype) and is_scalar(b) and b < 0:
+        raise ExpressionError(f"** of {made.dtype} values by {b}; expected an exponent of at least 0, or floats")
+    return made
 
 
 def _require_number(x: Expr, where: str) -> None:

@@ -19,7 +19,6 @@ REASONS = {
     "data-dependent positions": "the positions read depend on the data by more than a selection",
     "control flow": "branches, loops or subgraphs",
     "random": "random numbers",
-    "function": "an elementary function that the language lacks",
     "bits": "operations on the bits of numbers",
     "integer means": "means of integers, which torch rounds to integers: `rg.ops` has those of floats",
     "sequential": "each output follows from the one before it",

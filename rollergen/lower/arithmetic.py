@@ -38,7 +38,7 @@ from rollergen.lower.expressions import (
     shared,
     worth_keeping,
 )
-from rollergen.lower.integers import DIVISIONS, divided, shifted, wrapping
+from rollergen.lower.integers import DIVISIONS, divided, powered, shifted, wrapping
 from rollergen.lower.masks import compare, is_mask, select, truth, widen
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.takes import read_take
@@ -209,6 +209,8 @@ def _binary(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     if op in ("shl", "shr"):
         return shifted(out, op, a, b, dtype)
     a, b = widen(a, b)
+    if op == "pow" and not is_float(dtype):
+        return powered(out, a, b, dtype)
     if op in ("pow", "atan2", "fmod"):
         return maths.call(out, op, a, b)
     return Operation(op, (a, b), dtype, a.lanes) if is_float(dtype) else wrapping(op, (a, b), dtype)

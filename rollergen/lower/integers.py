@@ -60,6 +60,30 @@ def divided(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     return whole if minus is None else select(minus, wrapping("neg", (a,), dtype), whole)
 
 
+def powered(out: Writer, a: Expr, b: Expr, dtype: str) -> Expr:
+    """``a ** b`` by squares: one for each bit of the exponent, whose sign leaves 1 and -1 alone (the rest is 0)."""
+    a, b = (out.atom(wish, one) for wish, one in zip("ab", (a, b), strict=True))
+    row, number = DTYPES[dtype], lambda value: Number(value, dtype, a.lanes)
+    known = int(b.value) if isinstance(b, Number) else None
+    bits = row.bits - row.signed if known is None else known.bit_length()
+    made: Expr = number(1)
+    square = a
+    for bit in range(bits):
+        if known is None:
+            taken = compare("ne", Operation("bitand", (b, number(1 << bit)), dtype, a.lanes), number(0))
+            made = out.let("power", select(taken, wrapping("mul", (made, square), dtype), made))
+        elif known >> bit & 1:
+            made = out.let("power", wrapping("mul", (made, square), dtype))
+        if bit < bits - 1:
+            square = out.let("square", wrapping("mul", (square, square), dtype))
+    if known is not None or not row.signed:
+        return made
+    odd = compare("ne", Operation("bitand", (b, number(1)), dtype, a.lanes), number(0))
+    unit = select(compare("eq", a, number(-1)), select(odd, number(-1), number(1)), number(0))
+    inverse = select(compare("eq", a, number(1)), number(1), unit)
+    return select(compare("lt", b, number(0)), inverse, made)
+
+
 def both(a: Expr, b: Expr) -> Expr:
     return Operation("and", (a, b), a.dtype, a.lanes)
 

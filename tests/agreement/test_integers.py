@@ -36,6 +36,12 @@ def divided(dtype):
     return rg.compute((13, 37), lambda i, j: parts(x[i, j], y[i, j] & 3) ^ (x[i, j] // y[i, j]))
 
 
+def raised(dtype):
+    """Powers that pass the ends, and such as are negative."""
+    x, y = T("X", (13, 37), dtype), T("Y", (13, 37), dtype)
+    return rg.compute((13, 37), lambda i, j: (x[i, j] ** (y[i, j] & 7)) ^ ((x[i, j] & 3) - 1) ** y[i, j] ^ x[i, j] ** 5)
+
+
 def bits(dtype):
     """Shifts by more bits than there are, and by less than none, among them."""
     x, y = T("X", (13, 37), dtype), T("Y", (13, 37), dtype)
@@ -53,7 +59,7 @@ def to_floats(dtype):
     return rg.compute((13, 37), lambda i, j: rg.cast(x[i, j], "float64") * 0.5)
 
 
-EXPRESSIONS = {f.__name__: f for f in (wrapping, compared, product, divided, bits, extremes, to_floats)}
+EXPRESSIONS = {f.__name__: f for f in (wrapping, compared, product, divided, raised, bits, extremes, to_floats)}
 
 
 def any_numbers(program, seed=0):

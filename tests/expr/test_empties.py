@@ -39,6 +39,9 @@ CASES = {
     "rolled": (lambda: ops.roll(E, 1, 0), lambda d: np.zeros((0, 3))),
     "softmax": (lambda: ops.softmax(F, 1), lambda d: np.zeros((2, 0))),
     "no ids": (lambda: rg.take(G, ops.cast(rg.tensor("I", (0,)), "int32")), lambda d: np.zeros((0, 3))),
+    "no ids of several axes": (
+        lambda: ops.gather(G, 0, rg.tensor("J", (4, 0, 1), "int64")), lambda d: np.zeros((4, 0, 1)),
+    ),
     "convolution of no pictures": (
         lambda: ops.conv2d(rg.tensor("P", (0, 2, 4, 4)), rg.tensor("W", (3, 2, 3, 3))), lambda d: np.zeros((0, 3, 2, 2)),
     ),
@@ -50,8 +53,8 @@ K0 = rg.reduce_axis("k", 0)
 
 
 def arrays(tensor):
-    shapes = {"V": (0,), "I": (0,), "P": (0, 2, 4, 4), "W": (3, 2, 3, 3)}
-    known = DATA | {name: np.zeros(shape) for name, shape in shapes.items()}
+    shapes = {"V": (0,), "I": (0,), "J": (4, 0, 1), "P": (0, 2, 4, 4), "W": (3, 2, 3, 3)}
+    known = DATA | {name: np.zeros(shape, int if name == "J" else float) for name, shape in shapes.items()}
     return {one.name: known[one.name] for one in canonicalize(tensor).inputs}
 
 

@@ -84,7 +84,7 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None, nam
 
 
 def pow(input: Operand, exponent: Operand, *, name: str | None = None) -> Tensor:
-    """``input ** exponent`` of floating values, broadcast as NumPy does; exponents 2 and 3 are products.
+    """``input ** exponent`` of floats or integers, broadcast as NumPy does; exponents 2 and 3 are products.
 
     >>> import rollergen as rg
     >>> rg.ops.pow(rg.tensor("a", (2,)), 3).evaluate([2.0, -3.0])

@@ -11,7 +11,14 @@ import rollergen.expr.language as rg
 from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import is_integer
 from rollergen.expr.language import Tensor
-from rollergen.expr.operators.arguments import axis_of, broadcast_extents, broadcast_index, flag, require_tensor
+from rollergen.expr.operators.arguments import (
+    axis_of,
+    broadcast_extents,
+    broadcast_index,
+    flag,
+    require_tensor,
+    with_axes,
+)
 from rollergen.expr.operators.views import reshape
 
 
@@ -43,7 +50,7 @@ def embedding(
 
 
 def index_select(input: Tensor, dim: int, index: Tensor, *, name: str | None = None) -> Tensor:
-    """The slices of `input` along `dim` that the integers `index` name, of one axis or none.
+    """The slices of `input` along `dim` that the integers `index` name, of one axis or none; of a scalar itself.
 
     >>> import rollergen as rg
     >>> x, index = rg.tensor("x", (2, 3)), rg.tensor("index", (2,), "int64")
@@ -53,6 +60,8 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, name: str | None = N
     """
     require_tensor(input, "index_select")
     _require_places(index, "index_select", "index")
+    if not input.ndim and index.shape in ((), (1,)):
+        return reshape(index_select(with_axes(input), dim, index), (), name=name)
     at = axis_of(dim, input, "index_select")
     if index.ndim > 1:
         raise ShapeError(f"index_select: index has shape {index.shape}; expected one axis or none")
@@ -66,7 +75,7 @@ def gather(
 ) -> Tensor:
     """For each element of `index` that of `input` with the same indices, but along `dim` with that one.
 
-    `sparse_grad` concerns gradients.
+    A scalar is as a vector of one, and an `index` without elements has any axes.  `sparse_grad` concerns gradients.
 
     >>> import rollergen as rg
     >>> x, index = rg.tensor("x", (2, 3)), rg.tensor("index", (2, 1), "int64")
@@ -77,6 +86,10 @@ def gather(
     require_tensor(input, "gather")
     _require_places(index, "gather", "index")
     flag(sparse_grad, "gather", "sparse_grad")
+    if 0 in index.shape and input.ndim:
+        return rg.compute(index.shape, lambda *i: input[(index[i], *(0,) * (input.ndim - 1))], name)
+    if not input.ndim and index.ndim < 2:
+        return reshape(gather(with_axes(input), dim, with_axes(index)), index.shape, name=name)
     at = axis_of(dim, input, "gather")
     pairs = enumerate(zip(index.shape, input.shape, strict=False))
     if index.ndim != input.ndim or any(d != at and ours > theirs for d, (ours, theirs) in pairs):

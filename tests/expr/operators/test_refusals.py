@@ -33,6 +33,7 @@ CASES = {
     "ceil_mode": (lambda: ops.max_pool2d(X, 2, ceil_mode=1), "max_pool2d: ceil_mode is 1; expected True or False"),
     "global pool": (lambda: ops.global_avg_pool(M), "global_avg_pool: m has shape (5, 7); expected (N, C, ...)"),
     "mean of integers": (lambda: ops.mean(Q), 'mean: i has dtype int8; expected a floating dtype, e.g. rg.ops.cast(x, "float32")'),
+    "inverse of integers": (lambda: ops.pow(rg.tensor("n", (3,), "int32"), -1), "** of int32 values by -1; expected an exponent of at least 0, or floats"),
     "largest of nothing": (lambda: ops.amax(rg.tensor("e", (0, 3)), 0), "amax: dim is 0 of e (0, 3); expected axes with elements"),
     "place of nothing": (lambda: ops.argmin(rg.tensor("e", (0, 3))), "argmin: dim is None of e (0, 3); expected axes with elements"),
     "keepdims": (lambda: ops.sum(M, 0, 1), "sum: keepdim is 1; expected True or False"),

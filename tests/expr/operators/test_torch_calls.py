@@ -83,6 +83,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("div", (M, V), {"rounding_mode": "floor"}), ("div", (M, V), {"rounding_mode": "trunc"}),
     ("div", (i8(7), 3), {"rounding_mode": "floor"}), ("div", (i8(7), 3), {"rounding_mode": "trunc"}),
     ("add", (mask(5), mask(5)), {"alpha": False}), ("square", (mask(5),), {}), ("sign", (mask(5),), {}),
+    ("pow", (s(3, 5, dtype="int32"), s(5, dtype="int32")), {}), ("pow", (i8(9), 5), {}),
     ("pow", (M, 2), {}), ("pow", (2.0, M), {}), ("pow", (), {"input": M, "exponent": 3}),
     ("clip", (M, -0.5, 0.5), {}), ("clip", (M,), {"min": 0}), ("clip", (M,), {"max": 0.1}), ("clip", (M, 0.5, -0.5), {}),
     ("clip", (M, V), {"max": V}), ("clamp", (i8(5),), {"min": 0}),

@@ -73,3 +73,9 @@ def test_conditions_are_padded_with_what_numpy_takes_for_them(value):
 def test_upsample_nearest_equals_pytorchs(shape, factor):
     (x,), arrays, (t,) = given(shape)
     agree(ops.upsample_nearest(x, scale_factor=factor), arrays, F.interpolate(t, scale_factor=factor, mode="nearest"))
+
+
+def test_a_scalar_is_taken_from_as_a_vector_of_one():
+    x, at = rg.tensor("x", ()), rg.tensor("at", (1,), "int64")
+    assert ops.gather(x, 0, at).evaluate(5.0, [0]).tolist() == [5.0]
+    assert ops.index_select(x, 0, at).evaluate(5.0, [0]) == 5.0
