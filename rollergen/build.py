@@ -82,7 +82,7 @@ def build(
         Of an expression with dims (`rollergen.dim`): sizes of each at which programs are constructed, beside those that
         are sampled anyway.  The result is then a `sizes.kernel.SizedKernel`, for all values of the dims.
 
-    Raises `RollergenError`s that name what is wrong: expression, device, options; CheckFailedError
+    Raises a `RollergenError` that names what is wrong: expression, device, options; CheckFailedError
     if every measured candidate is wrong.
 
     >>> import rollergen as rg

@@ -1,0 +1,26 @@
+"""The site: ``sphinx-build -W -c docs . site`` from the top, where all links of the pages lead as they stand.
+
+Sphinx with MyST: the pages stay plain Markdown that reads in a checkout as well, and the reference takes docstrings.
+"""
+
+project = "rollergen"
+author = "The rollergen developers"
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+include_patterns = [
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "devices/*.md", "examples/README.md",
+    "benches/gpu/README.md", "benches/results/verifier/*.md",
+]  # fmt: skip
+root_doc = "docs/index"
+html_theme = "furo"
+html_title = "rollergen"
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+autodoc_typehints = "signature"
+autodoc_member_order = "alphabetical"
+
+
+def setup(app) -> None:  # type: ignore[no-untyped-def]
+    def verbatim_bars(app, what, name, object, options, lines):  # type: ignore[no-untyped-def]
+        lines[:] = [line.replace("|", r"\|") for line in lines]  # absolute values, no substitutions
+
+    app.connect("autodoc-process-docstring", verbatim_bars)
