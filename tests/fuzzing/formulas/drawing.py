@@ -13,15 +13,18 @@ from rollergen.errors import RollergenError
 from tests.fuzzing.formulas.bounds import Bounded
 from tests.fuzzing.formulas.chains import rows
 from tests.fuzzing.formulas.contents import numbers
-from tests.fuzzing.formulas.nodes import Load, walk
+from tests.fuzzing.formulas.nodes import Load, Reduce, walk
 from tests.fuzzing.formulas.programs import Program, Tensor, computed
 from tests.fuzzing.formulas.reductions import Reductions
 from tests.fuzzing.formulas.reference import evaluated
 from tests.fuzzing.formulas.scalars import DTYPES
+from tests.fuzzing.formulas.shrink import shorter
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 17, 19, 23, 31, 32, 33, 37, 61, 64, 67, 128, 131, 257)
 LEAST_ELEMENTS, MOST_ELEMENTS = 24, 2000
 """Of a computed tensor; fewer than the least only now and then."""
+EMPTIED = 0.1
+"""Share of programs with a reduction over nothing."""
 
 
 def draw(seed: int) -> tuple[Program, dict[str, Any], dict[str, Bounded]]:
@@ -29,6 +32,7 @@ def draw(seed: int) -> tuple[Program, dict[str, Any], dict[str, Bounded]]:
     for attempt in range(200):
         random = Random(f"{seed}:{attempt}")
         program = _drawn(random)
+        program = emptied(program, random) if Random(f"{seed}:{attempt}:emptied").random() < EMPTIED else program
         arrays = numbers(program)
         if not arrays:
             continue
@@ -52,6 +56,12 @@ def _drawn(random: Random) -> Program:
     read = {node.tensor for tensor in made for node in walk(tensor.body) if isinstance(node, Load)}
     outputs = tuple(tensor.name for tensor in made if tensor.name not in read or random.random() < 0.25)
     return Program(tuple(tensors), outputs).used()
+
+
+def emptied(program: Program, random: Random) -> Program:
+    """The program with one of its reductions, where it has some, over nothing."""
+    names = sorted({name for node in program.nodes() if isinstance(node, Reduce) for name, _ in node.axes})
+    return shorter(program, random.choice(names), 0) if names else program
 
 
 def _shape(random: Random) -> tuple[int, ...]:

@@ -20,7 +20,8 @@ _LOWEST = {"float8_e4m3fn": "-3e38", "float8_e5m2": "-3e38", "float16": "-3e38",
 
 @dataclass(frozen=True)
 class Fold:
-    """``combine`` and ``identity``: texts of `rg.reduce`'s arguments, "" for a reduction that has a name of its own."""
+    """``combine`` and ``identity``: texts of `rg.reduce`'s arguments, the first "" where the reduction has a name of its
+    own."""
 
     folded: Callable[[Bodies], Bodies]
     combine: str = ""
@@ -144,9 +145,9 @@ def end(dtype: str, least: bool) -> str:
 
 FOLDS: dict[str, Fold] = {
     "sum": Fold(_each(_sum)),
-    "max": Fold(_each(_largest)),
-    "min": Fold(_each(_least)),
-    "prod": Fold(_each(_product)),
+    "max": Fold(_each(_largest), identity=lambda dtype: end(dtype, True)),
+    "min": Fold(_each(_least), identity=lambda dtype: end(dtype, False)),
+    "prod": Fold(_each(_product), identity=lambda dtype: "1"),
     "circle": Fold(_circle, "lambda a, b: a + b + a * b"),
     "farthest": Fold(_each(_largest), "lambda a, b: rg.maximum(a, b)", lambda dtype: end(dtype, True)),
     "argmax": Fold(_place(1), _first(">"), lambda dtype: f"({end(dtype, True)}, 2**31 - 1)"),

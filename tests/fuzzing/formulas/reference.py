@@ -86,6 +86,8 @@ class _Scope:
         for position, (name, extent) in enumerate(node.axes):
             inner[name] = np.arange(extent).reshape([extent if d == rank + position else 1 for d in range(rank + len(extents))])
         bodies = tuple(self.body(body, node, inner, rank + len(extents)) for body in node.bodies)
+        if 0 in extents:
+            return converted(settled(_of_nothing(node, bodies, rank)), node.dtype)
         flat = tuple(_flat(body, rank, extents) for body in bodies)
         return converted(settled(FOLDS[node.fold].folded(flat)[node.component]), node.dtype)
 
@@ -106,6 +108,13 @@ class _Scope:
 def index(text: str, axes: Axes) -> Array:
     """An index or a test of indices where the axes have the given numbers."""
     return np.asarray(eval(text, {"__builtins__": {}}, dict(axes)))
+
+
+def _of_nothing(node: Reduce, bodies: tuple[Bounded, ...], rank: int) -> Bounded:
+    """The identity, wherever the axes around are."""
+    identity = eval(FOLDS[node.fold].identity(node.bodies[0].dtype), {"__builtins__": {"float": float}})
+    part = identity[node.component] if isinstance(identity, tuple) else identity
+    return exact(np.full((1,) * rank, part), bodies[node.component].dtype)
 
 
 def _flat(body: Bounded, rank: int, extents: tuple[int, ...]) -> Bounded:

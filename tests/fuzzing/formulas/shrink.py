@@ -78,10 +78,11 @@ def _less(program: Program) -> Iterator[Program]:
                     yield _with(program, replace(tensor, shape=shape))
     axes = dict(axis for node in program.nodes() if isinstance(node, Reduce) for axis in node.axes)
     for name, extent in axes.items():
-        yield from (_shorter(program, name, less) for less in sorted({1, 2, extent // 2, extent - 1}) if 0 < less < extent)
+        yield from (shorter(program, name, less) for less in sorted({1, 2, extent // 2, extent - 1}) if 0 < less < extent)
 
 
-def _shorter(program: Program, name: str, extent: int) -> Program:
+def shorter(program: Program, name: str, extent: int) -> Program:
+    """The program with a reduction's axis of another extent."""
     def change(node: Node) -> Node:
         if not isinstance(node, Reduce) or name not in dict(node.axes):
             return node
