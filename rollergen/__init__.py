@@ -19,6 +19,7 @@ _NAMES = {
         _LANGUAGE,
     ),
     "einsum": "rollergen.expr.einsum",
+    "scan": "rollergen.expr.scans",
     "dim": "rollergen.expr.dims",
     "build": "rollergen.build",
     "compile": "rollergen.network.compiling",

@@ -30,6 +30,7 @@ from rollergen.expr.language import (
 )
 from rollergen.expr.nibbles import pack
 from rollergen.expr.scalars import Expr as _Expr
+from rollergen.expr.scans import scan as scan
 from rollergen.kernel import Kernel
 from rollergen.network.compiling import compile
 from rollergen.network.model import Model, load
@@ -86,6 +87,7 @@ __all__ = [
     "remainder",
     "round",
     "rsqrt",
+    "scan",
     "select",
     "sin",
     "space",

@@ -13,7 +13,5 @@ RULES: tuple[tuple[str, type[RollergenError], str, str], ...] = (
     ("nn.functional.local_response_norm", DtypeError, r"expected a floating dtype", "integer means"),
     ("nn.functional.one_hot", ShapeError, r"num_classes is -1", "data-dependent shape"),
     (r"nn.functional.(avg_pool\dd|interpolate)", DtypeError, r"expected a floating dtype", "integer means"),
-    ("cumsum", ExpressionError, r"cumsum\(axis=.*is not offered", "sequential"),
-    ("cumprod", ExpressionError, r"cumprod\(axis=.*is not offered", "sequential"),
 )
 """Refusals of rollergen's own: torch's operator (a regular expression), the kind of error, its text, and the reason."""

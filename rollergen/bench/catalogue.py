@@ -141,6 +141,8 @@ def _reductions() -> Iterator[Operator]:
         yield _entry(name, "shape=4096x1024 dim=-1", _one)
     for name in ("max", "min"):
         yield _entry(name, "shape=4096x1024", _one, fixed=("dim", "keepdim"))
+    for name in ("cumsum", "cumprod", "logcumsumexp"):
+        yield _entry(name, "shape=4096x1024 dim=-1", _one, arguments=("dim",))
 
 
 def _normalisation() -> Iterator[Operator]:

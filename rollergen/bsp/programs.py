@@ -49,6 +49,11 @@ class _Option:
 def tile_programs(graph: Graph, device: Device, count: int) -> tuple[Made, ...]:
     """Up to `count` programs, best first; none where some tensor op fits no grid of the device's tiles."""
     for op in graph.tensor_ops:
+        if op.scans:
+            raise ConstructionError(
+                f"{op.output.name} is a scan, of which each element continues the one before it; {device.name} has no "
+                "tiles of one: expected reductions over whole axes"
+            )
         for take in op.takes():
             raise ConstructionError(
                 f"{op.output.name} takes elements of {take.row.buffer.name} at places that are read; {device.name} "

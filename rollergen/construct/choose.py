@@ -16,7 +16,8 @@ from rollergen.construct.ledger import Account, Ledger, waste_limit, waste_of
 from rollergen.construct.matrix_space import matrix_candidates
 from rollergen.construct.reductions import reduction_candidates, row_candidates
 from rollergen.construct.rename import rename_buffers
-from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, contraction_roles, kind_of
+from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, SCAN, contraction_roles, kind_of
+from rollergen.construct.scans import scan_candidates
 from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.thread_space import ThreadSpace
 from rollergen.construct.variants import variants
@@ -228,6 +229,9 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
     kind = kind_of(op)
     if search == GROW and kind == CONTRACTION:
         yield from _variant_spaces(*of, search)
+        return
+    if kind == SCAN:
+        yield lambda count, ledger: scan_candidates(*of, ledger)
         return
     if kind == ROW:
         yield lambda count, ledger: row_candidates(*of, ledger)

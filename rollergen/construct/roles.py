@@ -10,16 +10,18 @@ from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
 from rollergen.tile.rules import contiguous_axis
 
-ROW, ELEMENTWISE, CONTRACTION, REDUCTION = "row", "elementwise", "contraction", "reduction"
+SCAN, ROW, ELEMENTWISE, CONTRACTION, REDUCTION = "scan", "row", "elementwise", "contraction", "reduction"
 
 
 def kind_of(op: TensorOp) -> str:
     """The kind of stage that computes the tensor op.
 
-    "row": rows are kept and read again. "elementwise": nothing is reduced. "contraction": a load is reused along a
-    spatial axis, or neighbours in the output are neighbours in memory, or windows overlap or touch. "reduction": none
-    of these, or several.
+    "scan": every point of a row has a value of its own. "row": rows are kept and read again. "elementwise": nothing is
+    reduced. "contraction": a load is reused along a spatial axis, or neighbours in the output are neighbours in memory,
+    or windows overlap or touch. "reduction": none of these, or several.
     """
+    if op.scans:
+        return SCAN
     if op.of_role("row"):
         return ROW
     if not op.reductions:

@@ -120,7 +120,7 @@ class CudaVectors(CFamily):
         return self._gathered((node.first, node.second), node.order, f"shuffle_{digits}")
 
     def exchanged(self, node: Exchange) -> str:
-        how = {"xor": "__shfl_xor_sync", "down": "__shfl_down_sync", "from": "__shfl_sync"}[node.how]
+        how = {"from": "__shfl_sync"}.get(node.how, f"__shfl_{node.how}_sync")
         present = f"0x{(1 << node.present) - 1:08x}"
         return f"{how}({present}, {self.expression(node.operand)}, {self.index(node.by)})"
 

@@ -207,7 +207,7 @@ class OpenCL(CFamily):
     def exchanged(self, node: Exchange) -> str:
         pragma = f"#pragma OPENCL EXTENSION {self.exchange_extension} : enable"
         self.types.setdefault(self.exchange_extension, pragma)
-        how = {"xor": "sub_group_shuffle_xor", "down": "sub_group_shuffle_down", "from": "sub_group_shuffle"}[node.how]
+        how = "sub_group_shuffle" + ("" if node.how == "from" else f"_{node.how}")
         return f"{how}({self.expression(node.operand)}, {self.index(node.by)})"
 
     def converted(self, node: Convert) -> str:

@@ -87,7 +87,8 @@ def split_axes(op: TensorOp) -> TensorOp:
     """
     divided = False
     while op.reductions:
-        found = max(_divisions(op), key=lambda one: one[1], default=None)
+        along = {axis.name for axis in op.of_role("row")} if op.scans else set()  # a scan's row stays one axis
+        found = max((one for one in _divisions(op) if one[0] not in along), key=lambda one: one[1], default=None)
         if found is None:
             break
         op, divided = _split(op, *found), True

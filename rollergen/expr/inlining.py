@@ -13,7 +13,7 @@ from itertools import count
 
 from rollergen.expr.index import Atom, FloorDiv, Index
 from rollergen.expr.language import Tensor, computed
-from rollergen.expr.reductions import Reduce, free_axes, without_unit_axes
+from rollergen.expr.reductions import Reduce, Scan, free_axes, without_unit_axes
 from rollergen.expr.values import IndexValue, Load, Take, Value, read_of, takes, transform, walk, with_read
 from rollergen.expr.views import reduced
 
@@ -207,7 +207,8 @@ def substitute(value: Value, mapping: dict[str, Index]) -> Value:
 
     def change(node: Value) -> Value | None:
         if isinstance(node, Reduce):
-            return replace(node, axes=tuple((_name(mapping, name), extent) for name, extent in node.axes))
+            named = replace(node, axes=tuple((_name(mapping, name), extent) for name, extent in node.axes))
+            return replace(named, upto=named.upto.substitute(mapping)) if isinstance(named, Scan) else named
         return _with_indices(node, lambda index: index.substitute(mapping))
 
     return transform(value, change)
@@ -277,6 +278,15 @@ def _split(whole: Expansion, name: str, size: int) -> tuple[Expansion, str]:
     reads = tuple(replace(read, indices=tuple(map(index, read.indices))) for read in whole.reads)
     target, body = tuple(map(index, whole.target)), transform(whole.body, lambda node: _with_indices(node, index))
     return replace(whole, axes=tuple(axes), target=target, body=body, reads=reads, extents=extents), element
+
+
+def mirrored(whole: Expansion, name: str) -> Expansion:
+    """The expansion with the root's axis `name` walked from its end."""
+    back = {name: Index.of(whole.extents[name] - 1) - Index.axis(name)}
+    change = lambda index: index.substitute(back)
+    reads = tuple(replace(read, indices=tuple(map(change, read.indices))) for read in whole.reads)
+    target = tuple(map(change, whole.target))
+    return replace(whole, target=target, body=substitute(whole.body, back), reads=reads)
 
 
 def _name(mapping: dict[str, Index], name: str) -> str:

@@ -15,15 +15,16 @@ from rollergen.errors import ExpressionError, name_advice, shown
 METHODS = (
     "abs", "absolute", "acos", "acosh", "add", "all", "amax", "amin", "any", "argmax", "argmin", "asin", "asinh",
     "atan", "atan2", "atanh", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "bmm", "ceil", "chunk", "clamp", "clip", "cos", "cosh", "cumprod",
-    "cumsum", "div", "divide", "eq", "erf", "erfc", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor",
-    "fmod", "frac", "gather", "ge", "greater", "greater_equal", "gt", "hardshrink", "index_select", "isfinite",
-    "isinf", "isnan", "le", "less", "less_equal", "log", "log10", "log1p", "log2", "log_softmax", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "logsumexp", "lt", "matmul", "max", "maximum", "mean", "min",
-    "minimum", "mm", "mul", "multiply", "ne", "neg", "negative", "not_equal", "permute", "pow", "prelu", "prod",
-    "reciprocal", "relu", "remainder", "repeat", "reshape", "roll", "round", "rsqrt", "sigmoid", "sign", "sin",
-    "sinh", "softmax", "split", "sqrt", "square", "squeeze", "std", "sub", "subtract", "sum", "t", "take_along_dim",
-    "tan", "tanh", "tile", "transpose", "tril", "triu", "true_divide", "trunc", "unfold", "unsqueeze", "var",
+    "bitwise_right_shift", "bitwise_xor", "bmm", "ceil", "chunk", "clamp", "clip", "cos", "cosh", "cummax",
+    "cummin", "cumprod", "cumsum", "div", "divide", "eq", "erf", "erfc", "exp", "exp2", "expand", "expm1",
+    "flatten", "flip", "floor", "fmod", "frac", "gather", "ge", "greater", "greater_equal", "gt", "hardshrink",
+    "index_select", "isfinite", "isinf", "isnan", "le", "less", "less_equal", "log", "log10", "log1p", "log2",
+    "log_softmax", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lt",
+    "matmul", "max", "maximum", "mean", "min", "minimum", "mm", "mul", "multiply", "ne", "neg", "negative",
+    "not_equal", "permute", "pow", "prelu", "prod", "reciprocal", "relu", "remainder", "repeat", "reshape", "roll",
+    "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "softmax", "split", "sqrt", "square", "squeeze", "std",
+    "sub", "subtract", "sum", "t", "take_along_dim", "tan", "tanh", "tile", "transpose", "tril", "triu",
+    "true_divide", "trunc", "unfold", "unsqueeze", "var",
 )  # fmt: skip
 """Operators that are methods of torch's tensors too."""
 

@@ -9,9 +9,9 @@ from itertools import combinations
 from math import prod
 
 from rollergen.expr.index import Index, linear
-from rollergen.expr.inlining import Expansion, Read, Separator, grouped, reductions_of, substitute
+from rollergen.expr.inlining import Expansion, Read, Separator, grouped, mirrored, reductions_of, substitute
 from rollergen.expr.joint_sums import is_joint, joint_sums
-from rollergen.expr.reductions import Reduce, free_axes
+from rollergen.expr.reductions import Reduce, Scan, free_axes, scans_of
 from rollergen.expr.values import Load, Value, loads
 from rollergen.expr.views import reduced
 
@@ -49,6 +49,9 @@ class Misfit:
 
 def fitted(expansion: Expansion, separator: Separator, rows: RowLimits) -> tuple[Expansion, OneStage | Misfit]:
     """`expansion` as one stage, with axes in groups where it is none else, or why it is none."""
+    if scans := scans_of(expansion.body):
+        walked = _walked_forwards(expansion, scans)
+        return walked, _scanned(walked, separator)
     stage = as_one_stage(expansion, separator, rows)
     if isinstance(stage, OneStage) or expansion.size > LARGEST_BODY:
         return expansion, stage
@@ -92,6 +95,39 @@ def as_one_stage(expansion: Expansion, separator: Separator, rows: RowLimits) ->
         first = nodes[0]
         return OneStage(_unified(expansion.body, nodes, first.bound), (), first.axes)
     return OneStage(_unified(expansion.body, nodes, row), row)
+
+
+def _walked_forwards(expansion: Expansion, scans: tuple[Scan, ...]) -> Expansion:
+    """The expansion with the axis of a scan from the end of its rows walked from that end."""
+    first = scans[0]
+    for name, extent in expansion.axes:
+        if first.upto == Index.of(extent - 1) - Index.axis(name):
+            return mirrored(expansion, name)
+    return expansion
+
+
+def _scanned(expansion: Expansion, separator: Separator) -> OneStage | Misfit:
+    """One stage of scans over one axis of the result, each read at its own point, or why it is none."""
+    nodes = list(reductions_of(expansion.body))
+    if not all(isinstance(node, Scan) for node in nodes) or any(any(reductions_of(b)) for n in nodes for b in n.bodies):
+        return Misfit("a scan shares a stage with scans of the same axis alone")
+    if expansion.size > LARGEST_BODY:
+        return Misfit(f"its {expansion.size} operations are too many for one stage")
+    extents, (first, *others) = dict(expansion.axes), scans_of(expansion.body)
+    axis = str(first.upto)
+    if extents.get(axis) != first.axes[0][1] or any(node.upto != first.upto for node in others):
+        return Misfit("prefixes are read elsewhere than at their own points")
+    outer = [name for name, extent in expansion.axes if extent > 1 and name != axis]
+    if any(set(outer) - free_axes(node) or axis in _free_in(node) for node in nodes):
+        return Misfit(_REUSED)
+    if not _each_once(expansion, separator, [*outer, axis]):
+        return Misfit(_REUSED)
+    return OneStage(_unified(expansion.body, nodes, (axis,)), (axis,))
+
+
+def _free_in(node: Reduce) -> frozenset[str]:
+    """Axes that the bodies of a reduction know besides its own."""
+    return frozenset().union(*(free_axes(body) for body in node.bodies)) - set(node.bound)
 
 
 def _single(expansion: Expansion, nodes: list[Reduce], axes: list[str]) -> OneStage | None:

@@ -72,6 +72,32 @@ class Reduce(Value):
         return f"{self.combiner.name}({bodies}, axis={names})" + (f"[{self.component}]" if self.component else "")
 
 
+_WHOLE = Index()
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(Reduce):
+    """A reduction of the elements of its one axis up to number ``upto``, that one included unless it is ``exclusive``:
+    a prefix of the axis (`rg.scan`)."""
+
+    upto: Index = _WHOLE
+    exclusive: bool = False
+
+    @property
+    def key(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return self.combiner, self.axes, self.bodies, self.upto, self.exclusive
+
+    def __str__(self) -> str:
+        (name,), bodies = self.bound, ", ".join(show(body) for body in self.bodies)
+        part = f"{name} {'<' if self.exclusive else '<='} {self.upto}"
+        return f"{self.combiner.name}({bodies}, {part})" + (f"[{self.component}]" if self.component else "")
+
+
+def scans_of(value: Value) -> tuple[Scan, ...]:
+    """Every `Scan` node, inner ones first."""
+    return tuple(node for node in walk(value) if isinstance(node, Scan))
+
+
 def without_unit_axes(value: Value) -> Value:
     """`value` with no reduction over an axis of extent 1: where there is no longer one, its only element is the result.
 
@@ -88,6 +114,8 @@ def without_unit_axes(value: Value) -> Value:
         axes = tuple(axis for axis in node.axes if axis[1] > 1)
         if axes:
             return replace(node, axes=axes, bodies=bodies)
+        if isinstance(node, Scan) and node.exclusive:
+            return node.combiner.identity[node.component]
         element = bodies[node.component]
         if node.combiner.name == "sum" and is_float(node.dtype):
             return Binary("add", element, node.combiner.identity[0], node.dtype)
@@ -157,17 +185,20 @@ def reduce(combine: Callable[[Any, Any], Any], identity: Any, x: Any, axis: Any 
     identities = tuple(identity) if isinstance(identity, tuple) else (identity,)
     if len(identities) != len(bodies):
         raise ExpressionError(f"rg.reduce: identity has {len(identities)} components, the reduced value {len(bodies)}")
-    widened = tuple(_widened(body, accumulator_dtype(body.dtype)) for body in bodies)
-    combiner = _user_combiner(combine, identities, tuple(body.dtype for body in widened), several)
+    widened = tuple(widen(body, accumulator_dtype(body.dtype)) for body in bodies)
+    combiner = user_combiner(combine, identities, tuple(body.dtype for body in widened), several)
     bound = _bound_axes("reduce", axis, widened)
-    _check_identity(combiner, identities, widened)
+    check_identity(combiner, identities, widened)
     results = tuple(
         cast(_reduce_node(combiner, bound, widened, c), reduced_dtype(body.dtype)) for c, body in enumerate(bodies)
     )
     return results if several else results[0]
 
 
-def _check_identity(combiner: Combiner, identities: tuple[Any, ...], bodies: tuple[Expr, ...]) -> None:
+def check_identity(
+    combiner: Combiner, identities: tuple[Any, ...], bodies: tuple[Expr, ...], where: str = "rg.reduce"
+) -> None:
+    """ExpressionError where the identities change a value that the bodies may have."""
     extents = dict(merge_axes(*(body.axes for body in bodies)))
     found = counterexample(combiner, tuple(body.value for body in bodies), extents)
     if found is None:
@@ -177,7 +208,7 @@ def _check_identity(combiner: Combiner, identities: tuple[Any, ...], bodies: tup
     )
     operands = f"{element}, {identity}" if found.behind else f"{identity}, {element}"
     raise ExpressionError(
-        f"rg.reduce: identity {identity} is none of {combiner.name}: combine({operands}) gives {made}; "
+        f"{where}: identity {identity} is none of {combiner.name}: combine({operands}) gives {made}; "
         f"expected {element}, as an identity leaves every operand unchanged"
     )
 
@@ -189,7 +220,7 @@ def _named(name: str, x: Any, axis: Any, acc: Any, dtype: Any) -> Expr:
     if body.dtype == "bool":
         raise DtypeError(f'rg.{name} of conditions; expected numbers, e.g. rg.cast(condition, "int32")')
     accumulator = dtype_name(acc, f"rg.{name}'s acc") if acc is not None else accumulator_dtype(body.dtype)
-    widened = _widened(body, accumulator)
+    widened = widen(body, accumulator)
     node = _reduce_node(named_combiner(name, accumulator), _bound_axes(name, axis, (widened,)), (widened,), 0)
     return cast(node, dtype_name(dtype, f"rg.{name}'s dtype") if dtype is not None else reduced_dtype(body.dtype))
 
@@ -230,7 +261,7 @@ def _wrong_axis(name: str, axis: Any) -> str:
     return f"axis is {shown(axis)}; expected an rg.reduce_axis or a tuple of them"
 
 
-def _widened(body: Expr, dtype: str) -> Expr:
+def widen(body: Expr, dtype: str) -> Expr:
     """`body` computed in the accumulator's `dtype`: its leaves are converted, not its result."""
     if body.dtype == dtype:
         return body
@@ -266,24 +297,27 @@ def _widen_compared(cond: Value, narrow: str, wide: str) -> Value:
     return _widen(cond, narrow, wide)
 
 
-def _user_combiner(combine: Any, identities: tuple[Any, ...], dtypes: tuple[str, ...], several: bool) -> Combiner:
+def user_combiner(
+    combine: Any, identities: tuple[Any, ...], dtypes: tuple[str, ...], several: bool, where: str = "rg.reduce"
+) -> Combiner:
+    """The combiner of a function of two operands."""
     for identity in identities:
         if not is_scalar(identity):
-            raise ExpressionError(f"rg.reduce: identity is {shown(identity)}; expected a number, or a tuple of numbers")
+            raise ExpressionError(f"{where}: identity is {shown(identity)}; expected a number, or a tuple of numbers")
     consts = tuple(
-        Const(check_scalar(python_scalar(i), d, "rg.reduce's identity"), d)
+        Const(check_scalar(python_scalar(i), d, f"{where}'s identity"), d)
         for i, d in zip(identities, dtypes, strict=True)
     )
     lhs, rhs = (tuple(Expr(Var(f"{side}{c}", d), {}) for c, d in enumerate(dtypes)) for side in ("lhs", "rhs"))
     made = combine(lhs, rhs) if several else combine(lhs[0], rhs[0])
     parts: Sequence[Any] = made if isinstance(made, tuple) else (made,)
     if len(parts) != len(dtypes):
-        raise ExpressionError(f"rg.reduce: combine returned {len(parts)} components; expected {len(dtypes)}")
+        raise ExpressionError(f"{where}: combine returned {len(parts)} components; expected {len(dtypes)}")
     values = []
     for part, dtype in zip(parts, dtypes, strict=True):
-        expr = as_expr(part, "rg.reduce's combine")
+        expr = as_expr(part, f"{where}'s combine")
         if expr.dtype != dtype:
-            raise DtypeError(f"rg.reduce: combine returned {expr.dtype} ({show(expr.value)}); expected {dtype}")
+            raise DtypeError(f"{where}: combine returned {expr.dtype} ({show(expr.value)}); expected {dtype}")
         values.append(expr.value)
     name = getattr(combine, "__name__", "reduce")
     name = name if name.isidentifier() and name not in NAMED else "reduce"
@@ -298,4 +332,5 @@ def free_axes(value: Value) -> frozenset[str]:
         return value.index.axes()
     names: frozenset[str] = frozenset().union(*(free_axes(child) for child in value.children()))
     names = names | value.row.axes() if isinstance(value, Take) else names
-    return names - set(value.bound) if isinstance(value, Reduce) else names
+    names = names - set(value.bound) if isinstance(value, Reduce) else names
+    return names | value.upto.axes() if isinstance(value, Scan) else names

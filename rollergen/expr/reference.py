@@ -20,7 +20,7 @@ from rollergen.expr.empties import without_empties
 from rollergen.expr.index import linear
 from rollergen.expr.nibbles import as_stored
 from rollergen.expr.reads import given_tensors
-from rollergen.expr.reductions import Reduce, free_axes
+from rollergen.expr.reductions import Reduce, Scan, free_axes
 from rollergen.expr.show import show
 from rollergen.expr.takes import located
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Take, Unary, Value, multiplied
@@ -35,6 +35,10 @@ Axes = Mapping[str, Array]
 
 
 _FOLD: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
+_RUNNING: dict[str, Any] = {
+    "sum": np.add.accumulate, "prod": np.multiply.accumulate,
+    "max": np.maximum.accumulate, "min": np.minimum.accumulate,
+}  # fmt: skip
 
 
 def evaluate(tensor: Tensor, *arrays: Any, **named: Any) -> Array:
@@ -132,6 +136,8 @@ class Evaluation:
                 return np.where(condition, self.value(value.a, axes, rank), self.value(value.b, axes, rank))
             case Cast():
                 return converted(self.value(value.x, axes, rank), value.dtype)
+            case Scan():
+                return self.scan(value, axes, rank)
             case Reduce():
                 return self.reduce(value, axes, rank)
         raise NotImplementedError(type(value).__name__)
@@ -182,6 +188,42 @@ class Evaluation:
             state = part if state is None else self.combine(node, state, part)
         assert state is not None
         return state[node.component]
+
+    def scan(self, node: Scan, axes: Axes, rank: int) -> Array:
+        """The prefixes at all points: the node's axis becomes a trailing dimension, computed in slabs."""
+        (name, _), = node.axes
+        last: Array = np.asarray(node.upto.evaluate(axes)) - node.exclusive
+        dtype = node.bodies[node.component].dtype
+        found = np.asarray(node.combiner.identity[node.component].value, wide(dtype))
+        outer = {own: _extended(array, 1) for own, array in axes.items()}
+        state: tuple[Array, ...] | None = None
+        step = max(1, CHUNK_ELEMENTS // max(points_of(body, axes) for body in node.bodies))
+        for start in range(0, int(last.max(initial=-1)) + 1, step):
+            stop = min(start + step, int(last.max()) + 1)
+            inner = outer | {name: np.arange(start, stop).reshape((1,) * rank + (stop - start,))}
+            bodies = [_extended_to(self.value(body, inner, rank + 1), rank + 1) for body in node.bodies]
+            shape = np.broadcast_shapes(*(body.shape for body in bodies), (1,) * rank + (stop - start,))
+            prefixes = self.prefixes(node, tuple(np.broadcast_to(body, shape) for body in bodies))
+            if state is not None:
+                prefixes = self.combine(node, state, prefixes)
+            state = tuple(part[..., -1:] for part in prefixes)
+            at = np.broadcast_to(last, np.broadcast_shapes(last.shape, shape[:-1]))
+            own = np.broadcast_to(prefixes[node.component], (*at.shape, stop - start))
+            picked = np.take_along_axis(own, np.clip(at - start, 0, stop - start - 1)[..., None], axis=-1)[..., 0]
+            found = np.where((start <= at) & (at < stop), picked, found)
+        return wrapped(found, dtype)
+
+    def prefixes(self, node: Scan, parts: tuple[Array, ...]) -> tuple[Array, ...]:
+        """The parts of every element of the last axis combined with all before it: log2 steps, order kept."""
+        fold = _RUNNING.get(node.combiner.name)
+        if fold is not None and len(parts) == 1:
+            return (fold(parts[0], axis=-1),)
+        reach = 1
+        while reach < parts[0].shape[-1]:
+            joined = self.combine(node, tuple(p[..., :-reach] for p in parts), tuple(p[..., reach:] for p in parts))
+            parts = tuple(np.concatenate([p[..., :reach], j], axis=-1) for p, j in zip(parts, joined, strict=True))
+            reach *= 2
+        return parts
 
     def points(self, node: Reduce, axes: Axes) -> int:
         """Points for which the widest array is formed at one step of the reduction's axes."""

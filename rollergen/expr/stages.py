@@ -14,9 +14,9 @@ from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import OneStage, RowLimits
 from rollergen.expr.planning import Plan, Planner
 from rollergen.expr.reads import given_tensors, producers_first
-from rollergen.expr.reductions import Reduce
+from rollergen.expr.reductions import Reduce, Scan
 from rollergen.expr.takes import checked_ids
-from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
+from rollergen.expr.tensor_op import Axis, Reduction, Running, TensorOp
 from rollergen.expr.values import Buffer, Load, Partial, Take, Value, read_of, transform, walk, with_read
 
 
@@ -162,7 +162,8 @@ def _with_partials(stage: OneStage) -> tuple[Value, tuple[Reduction, ...]]:
     def change(node: Value) -> Value | None:
         if not isinstance(node, Reduce):
             return None
-        fresh = Reduction(prefix.format(len(names)), node.combiner, node.bound, node.bodies)
+        parts = prefix.format(len(names)), node.combiner, node.bound, node.bodies
+        fresh = Running(*parts, node.exclusive) if isinstance(node, Scan) else Reduction(*parts)
         return Partial(names.setdefault(node.key, fresh).name, node.dtype, node.component)
 
     result = transform(stage.body, change)

@@ -44,6 +44,23 @@ class Reduction:
     axes: tuple[str, ...]
     bodies: tuple[Value, ...]
 
+    @property
+    def running(self) -> bool:
+        """Whether every point of the row has a value of its own."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Running(Reduction):
+    """A scan, over one row axis: the value at a point is that of all points up to it in the order of the axis, itself
+    left out if ``exclusive``."""
+
+    exclusive: bool = False
+
+    @property
+    def running(self) -> bool:
+        return True
+
 
 class _Remembered:
     """What is found once for a tensor op: its hash, which caches ask for, its loads, its axes by their names."""
@@ -65,7 +82,7 @@ class TensorOp(_Remembered):
 
     ``reductions`` run in order; a later one may use earlier `Partial` values.  All reductions of
     a tensor op with a row axis are over exactly the row axes; without one all are over exactly the
-    reduce axes.
+    reduce axes.  Either all are running or none is; running ones use no other `Partial`.
     """
 
     output: Buffer
@@ -80,6 +97,11 @@ class TensorOp(_Remembered):
         """Whether its reductions add up dot products of bytes."""
         bodies = [body for reduction in self.reductions for body in reduction.bodies]
         return any(isinstance(body, Binary) and body.op == "dot" for body in bodies)
+
+    @property
+    def scans(self) -> bool:
+        """Whether it is a scan: all its reductions are running then."""
+        return any(reduction.running for reduction in self.reductions)
 
     @property
     def components(self) -> int:

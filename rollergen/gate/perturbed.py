@@ -39,7 +39,7 @@ from rollergen.expr.arithmetic import applied, converted, wide
 from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.primitives import PRIMITIVES
-from rollergen.expr.reductions import Reduce, free_axes
+from rollergen.expr.reductions import Reduce, Scan, free_axes
 from rollergen.expr.reference import Evaluation, points_of
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
 from rollergen.gate.tolerance import CONFIDENCE, unit_roundoff
@@ -165,6 +165,18 @@ class _Perturbed(Evaluation):
             return (total * (1.0 + size * np.sum(noise, axis=-1)),)
         total, errors = _added(terms, noise)
         return (_rounded(np.asarray(total + size * errors), body.dtype),)
+
+    def prefixes(self, node: Scan, parts: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Every sum of a row errs, and hands its error on."""
+        exact = super().prefixes(node, parts)
+        if node.combiner.name not in ("sum", "prod") or len(parts) != 1 or not is_float(node.bodies[0].dtype):
+            return exact
+        size = self._amplitude * unit_roundoff(node.bodies[0].dtype)
+        noise = size * self._random.uniform(-1.0, 1.0, exact[0].shape)
+        if node.combiner.name == "prod":
+            return (exact[0] * (1.0 + np.cumsum(noise, axis=-1)),)
+        known = np.where(np.isfinite(exact[0]), exact[0], 0.0)
+        return (exact[0] + np.cumsum(known * noise, axis=-1),)
 
     def combine(self, node: Reduce, lhs: tuple[Array, ...], rhs: tuple[Array, ...]) -> tuple[Array, ...]:
         operands = {f"lhs{c}": value for c, value in enumerate(lhs)} | {f"rhs{c}": value for c, value in enumerate(rhs)}

@@ -12,10 +12,10 @@ from rollergen.errors import ArgumentError
 from rollergen.expr.index import Index, linear
 from rollergen.expr.language import Producer, Tensor
 from rollergen.expr.reads import given_tensors
-from rollergen.expr.reductions import Reduce
+from rollergen.expr.reductions import Reduce, Scan
 from rollergen.expr.reference import evaluate_at
 from rollergen.expr.splitting import needed
-from rollergen.expr.tensor_op import TensorOp
+from rollergen.expr.tensor_op import Running, TensorOp
 from rollergen.expr.values import (
     Binary,
     Buffer,
@@ -101,7 +101,11 @@ def _without_partials(op: TensorOp, value: Value, serial: Iterator[int]) -> Valu
         bodies = (_without_partials(op, body, serial) for body in reduction.bodies)
         fresh = {old: Index.axis(new) for old, new in own.items()}
         axes = tuple((new, op.axis(old).extent) for old, new in own.items())
-        return Reduce(reduction.combiner, axes, tuple(substitute_axes(b, fresh) for b in bodies), component)
+        values = tuple(substitute_axes(b, fresh) for b in bodies)
+        if isinstance(reduction, Running):
+            upto = Index.axis(reduction.axes[0])
+            return Scan(reduction.combiner, axes, values, component, upto, reduction.exclusive)
+        return Reduce(reduction.combiner, axes, values, component)
 
     return transform(value, change)
 

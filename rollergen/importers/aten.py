@@ -358,6 +358,7 @@ TABLE: dict[str, Function] = {
     "sum": _reduced(ops.sum, counts=True), "mean": _reduced(ops.mean), "prod": _reduced(ops.prod, counts=True),
     "amax": _reduced(ops.amax), "amin": _reduced(ops.amin), "var": _variance, "logsumexp": _reduced(ops.logsumexp),
     "max": _best(ops.amax, ops.argmax), "min": _best(ops.amin, ops.argmin),
+    **{name: getattr(ops, name) for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")},
     "argmax": lambda x, dim=None, keepdim=False: ops.argmax(x, dim, keepdim),
     "argmin": lambda x, dim=None, keepdim=False: ops.argmin(x, dim, keepdim),
     "_softmax": _rows(ops.softmax), "softmax": _rows(ops.softmax),

@@ -222,8 +222,8 @@ class Shuffle:
 class Exchange:
     """The operand's value (a scalar) in another thread of the same execution width.
 
-    ``how``: ``xor`` (its number there differs by the bits of ``by``), ``down`` (``by`` higher; beyond the width:
-    anything) or ``from`` (number ``by``).  The ``present`` first threads of the width come here together.
+    ``how``: ``xor`` (its number there differs by the bits of ``by``), ``down``, ``up`` (``by`` higher, lower; beyond
+    the width: anything) or ``from`` (number ``by``).  The ``present`` first threads of the width come here together.
     """
 
     operand: Expr

@@ -13,7 +13,7 @@ from rollergen.expr.values import Buffer, Load
 from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.expressions import Pointer
 from rollergen.lower.ir import Names
-from rollergen.program.loops import OVERLAP, tile_of
+from rollergen.program.loops import OVERLAP, scan_step, tile_of
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop, Stage
 
@@ -114,7 +114,9 @@ class Nest:
     def barriers_within(self) -> int:
         """The depth below which there are no barriers: of copies that threads share, and of reductions that they do."""
         depths = [copy.at_loop for copy in self.stage.copies if copy.to_layer != self.registers]
-        return max([self.tile_depth if self.stage.accumulator.combine != "none" else 0, *depths])
+        if self.stage.accumulator.combine != "none":
+            depths.append(max(self.tile_depth, scan_step(self.stage)) if self.op.scans else self.tile_depth)
+        return max(depths, default=0)
 
     @cached_property
     def copies(self) -> dict[int, list[Copy]]:

@@ -22,6 +22,7 @@ from rollergen.lower.expressions import Expr, Inside
 from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread, tile_loops
 from rollergen.lower.matrix import reduce_matrices
 from rollergen.lower.place import Place, Registers, conjunction, is_uniform
+from rollergen.lower.scans import write_scans
 from rollergen.lower.stores import (
     Kept,
     Totals,
@@ -165,8 +166,11 @@ def _tile_fits(place: Place, axis: str, out: Writer) -> Inside | None:
 
 
 def write_phases(context: Context, place: Place) -> None:
-    """Every reduction, then the result."""
+    """Every reduction, then the result; scans and results together."""
     op = context.nest.op
+    if op.scans:
+        write_scans(context, place)
+        return
     totals: dict[str, tuple[Registers, ...]] = {}
     kept = allocate_kept_rows(context)
     for number, reduction in enumerate(op.reductions):

@@ -119,11 +119,11 @@ def make_levels(out: Writer, nest: Nest, reduction: Reduction) -> tuple[Accumula
     """The accumulators of every level, the outermost first; only the innermost have chains of their own."""
     if "max" not in out.native:  # a function of the language keeps NaN at no cost
         reduction = without_nan_checks(nest.op, reduction)
-    outer = [_make_accumulators(out, nest, reduction, ()) for _ in flush_depths(nest.stage, reduction)]
-    return (*outer, _make_accumulators(out, nest, reduction, nest.stage.accumulator.separate))
+    outer = [accumulators(out, nest, reduction, ()) for _ in flush_depths(nest.stage, reduction)]
+    return (*outer, accumulators(out, nest, reduction, nest.stage.accumulator.separate))
 
 
-def _make_accumulators(out: Writer, nest: Nest, reduction: Reduction, separate: tuple[int, ...]) -> Accumulators:
+def accumulators(out: Writer, nest: Nest, reduction: Reduction, separate: tuple[int, ...]) -> Accumulators:
     """Registers for every iteration of the spatial loops inside, and of the chains that are ``separate``."""
     positions = (*nest.positions("spatial", after=nest.tile_depth), *separate)
     lanes = nest.lane.width if nest.lane else 1

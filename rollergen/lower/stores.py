@@ -13,7 +13,7 @@ from rollergen.lower.access import Access, fetch, has_edge, put
 from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
 from rollergen.lower.context import Context
 from rollergen.lower.expressions import Build, Element, Expr, Inside
-from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread, tile_loops
+from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.reductions import RegisterTile, loops_over
@@ -45,12 +45,14 @@ def _store_all(
     result: Value,
     totals: Totals,
     kept: Kept,
+    depth: int | None = None,
 ) -> None:
-    """The result at every point of the tile."""
+    """The result at every point of the tile, or of one step of a scan, which begins at `depth`."""
     nest, out = context.nest, context.out
+    depth = nest.tile_depth if depth is None else depth
     lane = None if nest.op.reductions and nest.roles.get(nest.lane_axis or "") == "reduce" else nest.lane
     _, (value,) = phase_values(nest, len(nest.op.reductions), (result,))
-    inside = tile_loops(nest, "spatial", "row")
+    inside = frozenset(nest.positions("spatial", "row", after=depth))
     grouped = _grouped_loop(nest, inside, lane)
     phase = Phase(inside - {grouped}, nest.numbered(loads(value)), nest.innermost, True, lane, grouped)
     tile = _edge_tile(context, place, inside, lane)
@@ -79,7 +81,12 @@ def _store_all(
 
     if tile is not None:
         phase = replace(phase, after=((tile.positions[0], flush),))
-    descend(context, place, nest.tile_depth, phase, point)
+    descend(context, place, depth, phase, point)
+
+
+def store_tile(context: Context, place: Place, totals: Totals, depth: int) -> None:
+    """The result at every point of one step of a scan, which begins at `depth`."""
+    _store_all(context, place, context.nest.op.result, totals, {}, depth)
 
 
 def _edge_tile(context: Context, place: Place, inside: frozenset[int], lane: Lane | None) -> RegisterTile | None:

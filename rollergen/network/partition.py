@@ -14,7 +14,7 @@ from rollergen.errors import RollergenError
 from rollergen.expr.dtypes import PACKED
 from rollergen.expr.language import Tensor, compute, tensor
 from rollergen.expr.reads import computed_tensors
-from rollergen.expr.reductions import Reduce
+from rollergen.expr.reductions import Reduce, scans_of
 from rollergen.expr.values import Load, takes, walk
 from rollergen.importers.graph import Network, Node, NotExpressedError, Value, identifier
 
@@ -97,6 +97,8 @@ class _Partition:
                     raise NotExpressedError(f"its result {value.name} has no counterpart")
                 if one is not None:
                     self.kinds[value.name] = _kind(one)
+                    if _scans(one) and not self.may_take:
+                        raise NotExpressedError("a machine of tiles has no tiles of a scan")
                     if _takes(one):
                         self.taking.add(node.source)
                         if not self.may_take:
@@ -180,6 +182,11 @@ def _kind(made: Tensor) -> str:
     if any(isinstance(value, Reduce) for body in bodies for value in walk(body)):
         return CHAIN
     return VIEW if all(isinstance(body, Load) for body in bodies) else ELEMENTS
+
+
+def _scans(made: Tensor) -> bool:
+    """Whether prefixes of an axis are asked for."""
+    return any(scans_of(one.producer.body) for one in computed_tensors([made]) if one.producer is not None)
 
 
 def _takes(made: Tensor) -> bool:

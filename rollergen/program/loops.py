@@ -62,7 +62,8 @@ def added_terms(stage: Stage) -> int:
     """
     lanes = prod(loop.extent for loop in stage.loops if loop.kind in (LANE, *PARALLEL) and _reduces(stage, loop))
     separate = prod(stage.loops[p].extent for p in stage.accumulator.separate)
-    return sum(min(length, LONGEST) for length in chain_lengths(stage)) + separate - 1 + (lanes - 1).bit_length()
+    longest = max(chain_lengths(stage)) if stage.op.scans else LONGEST  # prefixes are added up one after the other
+    return sum(min(length, longest) for length in chain_lengths(stage)) + separate - 1 + (lanes - 1).bit_length()
 
 
 def _reduces(stage: Stage, loop: Loop) -> bool:
@@ -136,3 +137,9 @@ def tile_of(stage: Stage, axis: str) -> tuple[int, int]:
     own = [(p, loop) for p, loop in enumerate(stage.loops) if loop.axis == axis]
     depth = 1 + max((p for p, loop in own if loop.kind not in (UNROLL, LANE)), default=-1)
     return depth, prod(loop.extent for _, loop in own if loop.kind in (UNROLL, LANE))
+
+
+def scan_step(stage: Stage) -> int:
+    """The depth inside the serial loops of a scan's row: where one step along it begins."""
+    rows = {axis.name for axis in stage.op.of_role("row")}
+    return 1 + max((p for p, x in stage.of_kind(SERIAL) if x.axis in rows), default=stage.accumulator.at_loop - 1)

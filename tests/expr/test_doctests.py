@@ -17,6 +17,5 @@ def test_examples_of_the_module_show_what_they_claim(name):
 
 
 def test_every_operator_shows_an_example():
-    refused = {"cumsum", "cumprod"}
-    for name in set(rg.ops.__all__) - refused:
+    for name in rg.ops.__all__:
         assert ">>> rg.ops." + name + "(" in getattr(rg.ops, name).__doc__, name

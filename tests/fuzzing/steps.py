@@ -250,8 +250,27 @@ def _taken(w: Writer, x: Line) -> str:
     return f'rg.take({x.target}, {ids}, {axis}, "{w.random.choice(["raise", "clip", "wrap"])}")'
 
 
+def _scanned(w: Writer, x: Line) -> str:
+    """Prefixes of an axis, by an operator or an operation of one's own."""
+    random, axis = w.random, w.random.randrange(len(x.shape))
+    if x.dtype == "bool":
+        return ""
+    ways = f"exclusive={random.random() < 0.3}, reverse={random.random() < 0.3}"
+    match random.choice(["cumsum", "cumsum", "cumprod", "max", "extreme", "recurrence"]):
+        case "cumsum" | "cumprod" as name:
+            return f"ops.{name}({x.target}, {axis}, {ways})"
+        case "max":
+            return f'rg.scan("{random.choice(["max", "min"])}", {x.target}, {axis}, {ways})'
+        case "extreme":
+            part = random.choice(["values", "indices"])
+            return "" if x.dtype == "uint64" else f"ops.{random.choice(['cummax', 'cummin'])}({x.target}, {axis}).{part}"
+    combine = "lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1])"
+    return f"rg.scan({combine}, ({x.target}, {x.target}), {axis}, identity=(1, 0), {ways})[1]"
+
+
 STEPS: tuple[tuple[Step, int], ...] = (
     (unary, 3), (_binary, 4), (_choice, 1), (_reduction, 3), (_own_reduction, 1), (_rows, 1), (_product, 3),
     (_einsum, 2), (_convolution, 4), (_composite, 2), (_view, 4), (_indexed, 2), (_cast, 1), (_refused, 1), (_taken, 1),
+    (_scanned, 1),
 )  # fmt: skip
 """Each with its weight."""

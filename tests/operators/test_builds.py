@@ -34,6 +34,8 @@ def test_the_program_for_other_devices_computes_the_definition(device_name, name
     expression = case.make()
     if device_name == "ipu" and any(op.takes() for op in canonicalize(expression).tensor_ops):
         pytest.skip("a machine of tiles takes no elements at places that are read")
+    if device_name == "ipu" and any(op.scans for op in canonicalize(expression).tensor_ops):
+        pytest.skip("a machine of tiles has no tiles of a scan")
     (ranked,) = construct(canonicalize(expression), spec, top_k=1)
     arrays = case.arrays(ranked.program.inputs)
     result, _ = interpreted(ranked.program, arrays, spec, most_blocks=60)
@@ -57,4 +59,4 @@ def test_the_source_for_other_devices_computes_the_definition_here(device_name, 
 
 def test_every_operator_is_among_the_cases():
     built = {name.replace(",", "").split()[0] for name in CASES}
-    assert set(rg.ops.__all__) - built == {"cumsum", "cumprod"}
+    assert set(rg.ops.__all__) - built == set()

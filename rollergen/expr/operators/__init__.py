@@ -95,8 +95,6 @@ from rollergen.expr.operators.reductions import (
     amin,
     argmax,
     argmin,
-    cumprod,
-    cumsum,
     logsumexp,
     max,
     mean,
@@ -107,6 +105,7 @@ from rollergen.expr.operators.reductions import (
     var,
 )
 from rollergen.expr.operators.resizing import interpolate, resize, upsample_nearest
+from rollergen.expr.operators.scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 from rollergen.expr.operators.takes import embedding, gather, index_select, take_along_dim
 from rollergen.expr.operators.truths import all, any
 from rollergen.expr.operators.views import (
@@ -162,6 +161,8 @@ __all__ = [
     "conv_transpose2d",
     "conv_transpose3d",
     "cross_entropy",
+    "cummax",
+    "cummin",
     "cumprod",
     "cumsum",
     "depthwise_conv2d",
@@ -192,6 +193,7 @@ __all__ = [
     "linear",
     "local_response_norm",
     "log_softmax",
+    "logcumsumexp",
     "logsumexp",
     "matmul",
     "max",

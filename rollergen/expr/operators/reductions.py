@@ -6,7 +6,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import rollergen.expr.language as rg
 from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
@@ -17,7 +17,6 @@ from rollergen.expr.operators.arguments import (
     Number,
     as_dtype,
     axes_of,
-    axis_of,
     count_of,
     floats,
     integer,
@@ -45,7 +44,7 @@ def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = 
     >>> rg.ops.sum(rg.tensor("x", (2, 3, 4)), dim=(0, 2)).shape
     (3,)
     """
-    x, wanted = _summed(input, dtype, "sum")
+    x, wanted = summed(input, dtype, "sum")
     wide = acc or accumulator_dtype(wanted)
     return reduction("sum", lambda v, r: rg.sum(v, axis=r, acc=wide, dtype=wanted), x, dim, keepdim, name)
 
@@ -58,7 +57,7 @@ def prod(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any =
     >>> rg.ops.prod(rg.tensor("x", (2, 2)), dim=0).evaluate([[1.0, 2.0], [4.0, 3.0]])
     array([4., 6.])
     """
-    x, wanted = _summed(input, dtype, "prod")
+    x, wanted = summed(input, dtype, "prod")
     wide = acc or accumulator_dtype(wanted)
     return reduction("prod", lambda v, r: rg.prod(v, axis=r, acc=wide, dtype=wanted), x, dim, keepdim, name)
 
@@ -220,28 +219,6 @@ def logsumexp(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: s
     return reduction_at("logsumexp", element, x, dim, keepdim and input.ndim > 0, name)
 
 
-def cumsum(input: Tensor, dim: int = 0, *, dtype: Any = None, name: str | None = None) -> NoReturn:
-    """Refused: ExpressionError with advice."""
-    _refuse_cumulative("cumsum", "sum", "0", input, dim)
-
-
-def cumprod(input: Tensor, dim: int = 0, *, dtype: Any = None, name: str | None = None) -> NoReturn:
-    """Refused: ExpressionError with advice."""
-    _refuse_cumulative("cumprod", "prod", "1", input, dim)
-
-
-def _refuse_cumulative(operation: str, reduction_name: str, identity: str, x: Tensor, axis: int) -> NoReturn:
-    require_tensor(x, operation)
-    x = with_axes(x)
-    extent = x.shape[axis_of(axis, x, operation)]
-    raise ExpressionError(
-        f"{operation}(axis={axis}) of {x.label} {x.shape} is not offered: each output continues the one before it, "
-        "which no tile can do on its own; expected a reduction over whole axes. For short axes write the definition, "
-        f'k = rg.reduce_axis("k", {extent}) and rg.compute(..., lambda i: '
-        f"rg.{reduction_name}(rg.select(k <= i, x[k], {identity}), axis=k)), which takes {extent} steps for each output"
-    )
-
-
 def reduction(
     operation: str, function: Callable[[Any, Any], Any], x: Tensor, axis: Axes, keepdims: bool, name: str | None
 ) -> Tensor:
@@ -274,7 +251,7 @@ def row_of(indices: Sequence[Any], *axes: int) -> tuple[Any, ...]:
     return tuple(0 if d in axes else index for d, index in enumerate(indices))
 
 
-def _summed(x: Tensor, dtype: Any, operation: str) -> tuple[Tensor, str]:
+def summed(x: Tensor, dtype: Any, operation: str) -> tuple[Tensor, str]:
     """`x` to be summed, and the dtype of the result."""
     require_tensor(x, operation)
     if dtype is not None:

@@ -227,28 +227,18 @@ def local_response_normalization(n: Node) -> Tensor:
     return pointwise(lambda v, s: v / rg.pow(s * (alpha / size) + bias, beta), x, rg.compute(x.shape, total))
 
 
-def cumulative(reduce: Any, identity: int) -> Callable[[Node], Tensor]:
-    """Running totals, each a reduction of its own: for short axes."""
+def cumulative(function: Callable[..., Tensor]) -> Callable[[Node], Tensor]:
+    """Running totals along the axis that the second operand holds."""
 
     def convert(n: Node) -> Tensor:
-        x = n.tensor(0)
-        axis = int(n.known(1)) % x.ndim
-        k = rg.reduce_axis("running", x.shape[axis])
-        exclusive, reverse = bool(n.get("exclusive", 0)), bool(n.get("reverse", 0))
-
-        def element(*i: Any) -> Any:
-            here, there = (i[axis], k) if reverse else (k, i[axis])
-            taken = here < there if exclusive else here <= there
-            value = x[(*i[:axis], k, *i[axis + 1 :])]
-            return reduce(rg.select(taken, value, identity), axis=k, dtype=x.dtype)
-
-        return rg.compute(x.shape, element)
+        x, ways = n.tensor(0), {way: bool(n.get(way, 0)) for way in ("exclusive", "reverse")}
+        return function(x, int(n.known(1)), dtype=x.dtype, **ways)
 
     return convert
 
 
-operator("CumSum", static=(1,))(cumulative(rg.sum, 0))
-operator("CumProd", static=(1,))(cumulative(rg.prod, 1))
+operator("CumSum", static=(1,))(cumulative(ops.cumsum))
+operator("CumProd", static=(1,))(cumulative(ops.cumprod))
 
 
 @operator("NegativeLogLikelihoodLoss")

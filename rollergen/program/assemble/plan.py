@@ -96,6 +96,18 @@ class ReductionPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """Tiles of a scan: ``threads`` of a row x ``vector`` elements of each in one step along it; ``row_threads`` rows
+    side by side in a block, ``rows`` of them (x ``lanes``) of one thread at once."""
+
+    row_threads: int = 1
+    threads: int = 1
+    rows: int = 1
+    vector: int = 1
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class ElementwisePlan:
     """An elementwise stage along (m, n): threads, vectors, serial steps, and ``um``, ``un`` unrolled ones.
 

@@ -44,7 +44,7 @@ def row_stage(op: TensorOp, plan: ReductionPlan, device: Device, name: str = "ro
     """Every row reduced (several times) and stored by the same threads (softmax)."""
     stage = _reduced(op, plan, device, "row", name)
     j = op.of_role("row")[-1].name
-    width = _row_store_vector(op, list(stage.loops), j, plan)
+    width = store_vector(op, list(stage.loops), j, plan.vector) if plan.lanes == 1 else 1
     kept = kept_rows(op, plan.kept_in)
     if plan.kept_in == device.backing.name:
         kept = tuple(r for r in kept if r.value.dtype == op.output.dtype)[:1]
@@ -61,7 +61,7 @@ def _reduced(op: TensorOp, plan: ReductionPlan, device: Device, role: str, name:
     row_axes = [a.name for a in op.of_role(role)]
     last, dtype = row_axes[-1], accumulator_dtype(op)
     span = plan.threads * plan.vector * plan.lanes * plan.chains
-    groups, threads = _groups(plan.threads, device)
+    groups, threads = in_groups(plan.threads, device)
     own = digits(
         last,
         (UNROLL if plan.kept_in == REGISTERS else SERIAL, ceil_div(op.axis(last).extent, span)),
@@ -82,20 +82,20 @@ def _reduced(op: TensorOp, plan: ReductionPlan, device: Device, role: str, name:
         loops=tuple(loops),
         compute=Compute(instruction_for(op, device, dtype).name, plan.lanes),
         accumulator=Accumulator(
-            start, dtype, separate=separate, combine=_combine(plan.threads, device), gathered=gathered
+            start, dtype, separate=separate, combine=combining(plan.threads, device), gathered=gathered
         ),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
     )
 
 
-def _groups(threads: int, device: Device) -> tuple[int, int]:
+def in_groups(threads: int, device: Device) -> tuple[int, int]:
     """(groups, threads of each): whole execution widths where their threads exchange registers."""
-    if _combine(threads, device) != "groups":
+    if combining(threads, device) != "groups":
         return 1, threads
     return threads // device.execution_width, device.execution_width
 
 
-def _combine(threads: int, device: Device) -> str:
+def combining(threads: int, device: Device) -> str:
     """What groups found is combined by the threads of one: more groups than those combine as a tree."""
     if threads == 1:
         return "none"
@@ -123,10 +123,11 @@ def _arrange(row: list[Loop], inner: list[Loop]) -> list[Loop]:
     return useful(grid + threads + rest)
 
 
-def _row_store_vector(op: TensorOp, loops: list[Loop], axis: str, plan: ReductionPlan) -> int:
-    if plan.lanes > 1 or plan.vector == 1 or loops[-1].axis != axis or loops[-1].kind != UNROLL:
+def store_vector(op: TensorOp, loops: list[Loop], axis: str, vector: int) -> int:
+    """Neighbours along the axis that are stored at once, of the `vector` of the innermost loop."""
+    if vector == 1 or loops[-1].axis != axis or loops[-1].kind != UNROLL:
         return 1
-    return min(plan.vector, copy_vector(op, op.stored(), axis, plan.vector))
+    return min(vector, copy_vector(op, op.stored(), axis, vector))
 
 
 def is_costly(node: Value) -> bool:

@@ -13,6 +13,7 @@ from rollergen.hal.spec import Device, Instruction
 from rollergen.program.check.accumulators import check_accumulator
 from rollergen.program.check.copies import check_copy
 from rollergen.program.check.nest import layer_problem, power_of_two, refuse
+from rollergen.program.check.scans import check_scans
 from rollergen.program.layers import REGISTERS, block_capacity, managed_bytes
 from rollergen.program.matrix import (
     ROW_BYTES,
@@ -33,6 +34,7 @@ def check_tiles(
     for number in range(len(stage.copies)):
         check_copy(stage, axes, loads, number, first_inner, device)
     check_accumulator(stage, axes, first_inner, device)
+    check_scans(stage, axes)
     _check_kept_rows(stage, device)
     _check_store(stage, axes)
     _check_lines(stage, axes)

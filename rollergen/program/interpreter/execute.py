@@ -15,7 +15,7 @@ import numpy as np
 
 from rollergen.errors import ArgumentError, ProgramError
 from rollergen.expr.dtypes import numpy_dtype
-from rollergen.expr.tensor_op import Reduction, summed_axes
+from rollergen.expr.tensor_op import Reduction, Running, summed_axes
 from rollergen.hal.spec import Device
 from rollergen.program.blocks import edge_blocks, grid_positions
 from rollergen.program.check.program import check
@@ -27,6 +27,7 @@ from rollergen.program.interpreter.memory import Memory, offsets, poison
 from rollergen.program.interpreter.plan import Traversal, plan_stage, tile_box
 from rollergen.program.interpreter.points import Array, Box, Points, both
 from rollergen.program.interpreter.run import StageRun, TilePass, cut, shape_of
+from rollergen.program.interpreter.scans import scanned
 from rollergen.program.interpreter.values import Scope, evaluate
 from rollergen.program.layers import block_capacity, managed_bytes
 from rollergen.program.rprogram import KeptRow, RProgram, Stage
@@ -165,7 +166,10 @@ def run_tile(run: StageRun, tile: TilePass) -> None:
     first, last = is_first(stage, tile.box, run.plan.start), is_last(stage, tile.box, run.plan.start)
     *reductions, result = run.plan.traversals
     for traversal, reduction in zip(reductions, stage.op.reductions, strict=True):
-        run_reduction(run, tile, traversal, reduction, first)
+        if isinstance(reduction, Running):
+            run_scan(run, tile, traversal, reduction)
+        else:
+            run_reduction(run, tile, traversal, reduction, first)
     if last:
         store_results(run, tile, result)
     else:
@@ -229,6 +233,22 @@ def run_reduction(run: StageRun, tile: TilePass, traversal: Traversal, reduction
     if not first:
         found = reduce.combine(combiner, (waiting(run, tile, reduction),), found)
     for component, part in enumerate(found):
+        tile.partials[reduction.name, component] = part
+
+
+def run_scan(run: StageRun, tile: TilePass, traversal: Traversal, reduction: Running) -> None:
+    """Values at all points of the row, in its order, each combined with all before it."""
+    stage, combiner = run.stage, reduction.combiner
+    shape = shape_of(stage, tile.box)
+    whole = reduce.identities(combiner, shape)
+    for leaf in traverse(run, tile, traversal):
+        points = Points.of_box(stage, leaf)
+        scope = leaf_scope(run, tile, traversal, leaf, points)
+        bodies = tuple(evaluate(value, scope) for value in traversal.values)
+        bodies = reduce.masked(combiner, bodies, executed_everywhere(points, reduction.axes))
+        for array, body in zip(whole, bodies, strict=True):
+            cut(array, stage, tile.box, leaf)[...] = body
+    for component, part in enumerate(scanned(stage, reduction, whole)):
         tile.partials[reduction.name, component] = part
 
 

@@ -15,7 +15,7 @@ from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import count_operations
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, least, most, whole_log2
-from rollergen.program.rprogram import GROUP, LANE, PARALLEL, THREAD
+from rollergen.program.rprogram import GROUP, LANE, PARALLEL, SERIAL, THREAD
 
 _COMMUTING = ("sum", "prod", "max", "min")
 """Combiners that need no handing out of the result: every thread has it."""
@@ -62,6 +62,21 @@ def combining_of(nest: Nest, device: Device, costs: Costs, times: Number) -> Com
         slots = slots + 2 * len(nest.facts.op.reductions)
         accesses += [_access(layer, "exchange", times * 2 * parts)] if layer else []
     return Combining(times * clocks, times * slots, tuple(accesses), bytes_)
+
+
+def scan_steps(nest: Nest) -> Number:
+    """Steps along the row of a scan, in each of which its threads put together what they found; 1 of all others."""
+    if not nest.facts.op.scans:
+        return 1
+    return nest.product(lambda p, loop: loop.kind == SERIAL and not nest.spatial(loop.axis))
+
+
+def shared_points(nest: Nest, costs: Costs) -> float:
+    """Instructions of one point of a scan that threads share, beyond those of a reduction: what all threads and steps
+    before have found comes to its value."""
+    if not nest.facts.op.scans or nest.stage.accumulator.combine == "none":
+        return 0.0
+    return sum(_operations(reduction.combiner.combine, costs) for reduction in nest.facts.op.reductions)
 
 
 def _by_tree(nest: Nest, costs: Costs, layer: MemoryLayer | None, times: Number) -> Combining:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
 from rollergen.program.model.access import Access, direct_access, fill_accesses, register_accesses
-from rollergen.program.model.combining import Combining, combining_of
+from rollergen.program.model.combining import Combining, combining_of, scan_steps, shared_points
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Phase
 from rollergen.program.model.fragments import fragment_accesses, instruction_of
@@ -74,9 +74,9 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
         if copy.to_layer != device.layers[0].name:
             accesses += fill_accesses(nest, device, copy)
     accesses += _stores(nest, device)
-    together = combining_of(nest, device, costs, most(entries, 1))
+    together = combining_of(nest, device, costs, most(entries, 1) * scan_steps(nest))
     accesses += together.accesses
-    slots = slots + together.slots
+    slots = slots + together.slots + shared_points(nest, costs) * points(nest, nest.in_thread())
     steps = _steps(nest, nest.in_thread()) if nest.facts.op.reductions else 0
     if matrix is not None:
         steps = steps / matrix.k

@@ -211,6 +211,9 @@ def _lasting(nest: Nest, device: Device) -> Number:
             tile = tile * nest.loops[p].extent
         held = nest.extent(nest.stage.accumulator.gathered) if nest.stage.accumulator.gathered else 0
         words = _words(nest, device, ITEMSIZE[nest.stage.accumulator.dtype])
+        if nest.facts.op.scans:  # the values of one step beside what is carried on
+            own = nest.product(lambda p, loop: p >= depth and loop.kind == UNROLL and not nest.spatial(loop.axis))
+            tile, components = tile * (1 + own), nest.facts.components
         total = total + (tile * components + held) * words
     return total + _kept_registers(nest, device)
 

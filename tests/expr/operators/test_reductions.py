@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.errors import ExpressionError
 from tests.expr.operators.oracle import agree, given, torch
 
 ops = rg.ops
@@ -80,16 +79,3 @@ def test_the_first_nan_is_both_extremes_and_infinities_have_places():
 def test_positions_have_the_dtype_asked_for():
     (x,), _, _ = given((3, 5))
     assert ops.argmax(x, 1).dtype == "int64" and ops.argmin(x, 1, dtype="int32").dtype == "int32"
-
-
-@pytest.mark.parametrize(("name", "inner"), [("cumsum", "rg.sum(rg.select(k <= i, x[k], 0)"), ("cumprod", "rg.prod(")])
-def test_cumulative_operators_are_refused_with_advice(name, inner):
-    with pytest.raises(ExpressionError) as caught:
-        getattr(ops, name)(rg.tensor("x", (5,)), 0)
-    assert f"{name}(axis=0) of x (5,) is not offered" in str(caught.value) and inner in str(caught.value)
-
-
-def test_the_advice_for_cumulative_sums_is_right():
-    x, k = rg.tensor("x", (5,)), rg.reduce_axis("k", 5)
-    a = np.arange(1.0, 6)
-    agree(rg.compute((5,), lambda i: rg.sum(rg.select(k <= i, x[k], 0), axis=k)), [a], np.cumsum(a))

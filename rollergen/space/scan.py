@@ -1,0 +1,68 @@
+"""The tiles of scans: rows side by side, and threads and elements of a step along each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollergen.expr.tensor_op import TensorOp
+from rollergen.hal.spec import Device
+from rollergen.program.assemble.contraction import accumulator_dtype
+from rollergen.program.assemble.nest import lane_stride
+from rollergen.program.assemble.plan import ScanPlan
+from rollergen.program.assemble.scan import row_axis
+from rollergen.program.rprogram import LANE, THREAD, UNROLL
+from rollergen.space.counts import least_threads, power_below, thread_counts
+from rollergen.space.engine import Digit, Tally, TileSpace, joint, limit, plans
+from rollergen.space.rules import LONGER, REGISTERS, aligned_tiles
+from rollergen.tile.rules import AlignmentRules, vector_lanes
+
+_MOST_AT_ONCE = 64
+"""Prefixes of one step that a thread has in registers."""
+
+
+def scan_plans(op: TensorOp, device: Device, rules: AlignmentRules, tally: Tally) -> Iterator[ScanPlan]:
+    """One thread a row, rows side by side on threads or lanes; where a block has threads, rows that they share too."""
+    side, (row,) = row_axis(op), op.of_role("row")
+    rows = op.axis(side).extent if side else 1
+    counts, most = thread_counts(device), power_below(rows)
+    lanes = _lanes(op, side, device, rows)
+    least = least_threads(device, rules)
+    alone = [(count, 1) for count in counts if count <= max(2 * rows, least)]
+    together = [
+        (per_block, count // per_block) for count in counts for per_block in (1, 2, 4, 8, 16, 32)
+        if count > per_block <= most and count // per_block <= 2 * row.extent
+    ]  # fmt: skip
+    at_once = [count for count in (1, 2, 4, 8) if count <= most]
+    steps = [count for count in (1, 2, 4, 8, 16) if count <= row.extent]
+    for width in lanes:
+        yield from _plans(op, device, rules, tally, side, alone, at_once, steps, width)
+    if together:
+        yield from _plans(op, device, rules, tally, side, together, [1], steps, 1)
+
+
+def _plans(
+    op: TensorOp, device: Device, rules: AlignmentRules, tally: Tally, side: str, pairs: list[tuple[int, int]],
+    rows: list[int], steps: list[int], lanes: int,
+) -> list[ScanPlan]:  # fmt: skip
+    (row,) = op.of_role("row")
+    digits = (
+        Digit("lanes", side, LANE, (lanes,)),
+        *joint(("row_threads", side, THREAD), ("threads", row.name, THREAD), pairs),
+        Digit("rows", side, UNROLL, rows),
+        Digit("vector", row.name, UNROLL, steps),
+    )
+    least = least_threads(device, rules)
+    limits = (
+        limit(REGISTERS, "rows vector", lambda rows, vector: rows * vector <= _MOST_AT_ONCE),
+        limit(LONGER, "threads vector", lambda count, vector: (count <= least) | (count * vector <= 2 * row.extent)),
+    )
+    space = TileSpace(op, device, rules, digits, limits)
+    return plans(ScanPlan, aligned_tiles(space, tally))
+
+
+def _lanes(op: TensorOp, side: str, device: Device, rows: int) -> list[int]:
+    """Widths of vectors across rows: where rows lie side by side in every array."""
+    widest = min(vector_lanes(device, accumulator_dtype(op)), power_below(rows))
+    beside = all(lane_stride(load, side) in (0, 1) for load in (*op.loads(), op.stored())) if side else False
+    own = beside and any(lane_stride(load, side) == 1 for load in (op.stored(),)) and not op.takes()
+    return sorted({1, widest, max(1, widest // 2)}, reverse=True) if own and not device.kind.threads else [1]
