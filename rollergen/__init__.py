@@ -20,6 +20,7 @@ _NAMES = {
     ),
     "einsum": "rollergen.expr.einsum",
     "scan": "rollergen.expr.scans",
+    "scalar": "rollergen.expr.scalar_arguments",
     "dim": "rollergen.expr.dims",
     "build": "rollergen.build",
     "compile": "rollergen.network.compiling",

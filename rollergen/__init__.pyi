@@ -29,6 +29,7 @@ from rollergen.expr.language import (
     tensor,
 )
 from rollergen.expr.nibbles import pack
+from rollergen.expr.scalar_arguments import scalar as scalar
 from rollergen.expr.scalars import Expr as _Expr
 from rollergen.expr.scans import scan as scan
 from rollergen.kernel import Kernel
@@ -87,6 +88,7 @@ __all__ = [
     "remainder",
     "round",
     "rsqrt",
+    "scalar",
     "scan",
     "select",
     "sin",

@@ -168,7 +168,7 @@ class Kernel:
         """
         mine = self._local.mine
         if self._ids:
-            self._ids.check(arrays, named)
+            arrays, named = self._ids.checked(arrays, named)  # type: ignore[assignment]
         if not named and stream is None:
             result = mine.call(arrays, out, mine.constants.packed, self._packs)
             if result is not None:
@@ -263,7 +263,7 @@ class Kernel:
         """The result computed by the interpreter, in NumPy, on any machine: exact and slow."""
         from rollergen.program.interpreter import interpret
 
-        self._ids.check(arrays, named)
+        arrays, named = self._ids.checked(arrays, named)  # type: ignore[assignment]
         given = self.signature.arrange(arrays, named)
         inputs = dict(zip((b.name for b in self.program.inputs), given, strict=True))
         machine = machine_of(self.program, self.device)

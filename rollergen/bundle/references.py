@@ -16,6 +16,7 @@ import numpy as np
 from rollergen.bundle.inputs import made_array
 from rollergen.errors import BundleError
 from rollergen.expr.dtypes import is_float, numpy_dtype
+from rollergen.expr.takes import Bounded
 from rollergen.expr.values import Buffer
 from rollergen.gate.comparison import Oracle, Points
 from rollergen.gate.narrowing import computed, program_accuracies
@@ -58,8 +59,14 @@ def self_tests(program: RProgram, oracle: Oracle | None = None) -> tuple[SelfTes
     """Two tests: random inputs; whole numbers with exact results, or random ones again where none are exact.
 
     ``oracle``: what is right; None: the program's own tensor ops.  Raises ArgumentError where these do
-    not say it (see `program_oracle`).
+    not say it (see `program_oracle`), BundleError for an argument whose bounds a saved kernel would not know.
     """
+    for one in program.inputs:
+        if isinstance(one, Bounded):
+            raise BundleError(
+                f"{one.name} is an rg.scalar from {one.low} to {one.high}, which a saved kernel cannot check without "
+                "rollergen; expected a kernel of tensors alone"
+            )
     oracle = oracle or program_oracle(program)
     magnitude = exact_magnitude(computed(program), program.inputs)
     second = "other random inputs" if magnitude is None else "whole-number inputs"

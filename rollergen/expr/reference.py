@@ -22,7 +22,7 @@ from rollergen.expr.nibbles import as_stored
 from rollergen.expr.reads import given_tensors
 from rollergen.expr.reductions import Reduce, Scan, free_axes
 from rollergen.expr.show import show
-from rollergen.expr.takes import located
+from rollergen.expr.takes import Bounded, located
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Take, Unary, Value, multiplied
 
 if TYPE_CHECKING:
@@ -85,7 +85,11 @@ def bound_arrays(tensor: Tensor, arrays: Sequence[Any], named: Mapping[str, Any]
         got = f"{len(arrays)} arrays" + (f" and {', '.join(named)} by name" if named else "")
         raise ArgumentError(f"got {got}; expected {len(inputs)}: {', '.join(f'{t.label} {t.shape}' for t in inputs)}")
     given = dict(zip(names, arrays, strict=False)) | dict(named)
-    return {t.buffer.name: _as_array(given[t.buffer.name], t) for t in inputs}
+    found = {t.buffer.name: _as_array(given[t.buffer.name], t) for t in inputs}
+    for t in inputs:
+        if isinstance(t.buffer, Bounded):
+            t.buffer.check(found[t.buffer.name])
+    return found
 
 
 def _as_array(array: Any, tensor: Tensor) -> Array:

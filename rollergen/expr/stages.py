@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rollergen.errors import ExpressionError, shown
 from rollergen.expr.dtypes import ITEMSIZE
@@ -247,8 +248,9 @@ def ordered_inputs(outputs: tuple[Tensor, ...], inputs: Sequence[Tensor] | None)
     return order
 
 
-def _stored(tensor: Tensor) -> Tensor:
-    """The given tensor of the bytes of one that `rg.tensor` packed; any other as it is."""
+def _stored(thing: Any) -> Tensor:
+    """The given tensor of the bytes of one that `rg.tensor` packed, or behind an `rg.scalar`; any other as it is."""
+    tensor: Tensor = getattr(thing, "tensor", thing)
     if isinstance(tensor, Tensor) and tensor.producer is not None:
         read = given_tensors((tensor,))
         if len(read) == 1 and read[0].buffer.packs and read[0].name == tensor.name:

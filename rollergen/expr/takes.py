@@ -22,11 +22,24 @@ from rollergen.errors import ArgumentError, ExpressionError
 from rollergen.expr.dtypes import is_integer
 from rollergen.expr.index import Bounds
 from rollergen.expr.show import show
-from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Take, Value
+from rollergen.expr.values import Binary, Buffer, Cast, Const, IndexValue, Load, Select, Take, Value
 from rollergen.hal.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from rollergen.expr.tensor_op import TensorOp
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded(Buffer):
+    """One integer that is an argument of the call, from ``low`` to ``high`` (`rg.scalar`)."""
+
+    low: int = 0
+    high: int = 0
+
+    def check(self, value: Any) -> None:
+        """ArgumentError, which names the argument, for a value outside."""
+        if not self.low <= int(value) <= self.high:
+            raise ArgumentError(f"{self.name} is {int(value)}; expected {self.low} to {self.high}")
 
 
 def take_of(row: Load, at: Iterable[tuple[int, Value]], mode: str) -> Take:
@@ -106,6 +119,8 @@ def id_bounds(value: Value, ranges: Mapping[str, Bounds]) -> Bounds:
             found = int(value.value), int(value.value)
         case IndexValue():
             found = value.index.bounds(ranges)
+        case Load(buffer=Bounded(low=low, high=high)):
+            found = low, high
         case Cast() if is_integer(value.x.dtype):
             found = of(value.x)
         case Select():
@@ -117,6 +132,13 @@ def id_bounds(value: Value, ranges: Mapping[str, Bounds]) -> Bounds:
         case Binary(op="add"):
             (a, b), (c, d) = of(value.a), of(value.b)
             found = a + c, b + d
+        case Binary(op="sub"):
+            (a, b), (c, d) = of(value.a), of(value.b)
+            found = a - d, b - c
+        case Binary(op="mul"):
+            (a, b), (c, d) = of(value.a), of(value.b)
+            ends = a * c, a * d, b * c, b * d
+            found = min(ends), max(ends)
         case Binary(op="remainder", b=Const(value=int() as divisor)) if divisor > 0:
             found = 0, divisor - 1
         case _:

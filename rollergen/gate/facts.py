@@ -11,6 +11,7 @@ import numpy as np
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import Bounds, linear
 from rollergen.expr.primitives import PRIMITIVES, Primitive
+from rollergen.expr.takes import Bounded
 from rollergen.expr.tensor_op import Reduction, TensorOp, summed_axes
 from rollergen.expr.values import (
     Binary,
@@ -149,7 +150,8 @@ class Facts:
                 for load in loads(value):
                     if load.buffer.kind == "input" and not is_float(load.dtype):
                         found[load.buffer.name] = _tried(take, extent, load.dtype, found.get(load.buffer.name))
-        return found
+        bounded = [one for one in self.program.inputs if isinstance(one, Bounded)]
+        return found | {one.name: (one.low, one.high) for one in bounded}
 
     @cached_property
     def _made_whole(self) -> tuple[Cast, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.takes import check_ids, checked_ids
+from rollergen.expr.takes import Bounded, check_ids, checked_ids
 from rollergen.expr.values import Buffer
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.device_arrays import on_device
@@ -29,9 +29,26 @@ class HostIds:
             for stage in program.stages
             for one in checked_ids(stage.op)
         ]
+        self._scalars = [(number, one) for number, one in places.values() if isinstance(one, Bounded)]
 
     def __bool__(self) -> bool:
-        return bool(self._checks)
+        return bool(self._checks or self._scalars)
+
+    def checked(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+        """The arguments of a call, looked at as `check` does, ints as arrays."""
+        for number, one in self._scalars:
+            thing = arrays[number] if number < len(arrays) else named.get(one.name)
+            if type(thing) is int or isinstance(thing, np.integer):
+                one.check(thing)
+                made = np.array(thing, one.dtype)
+                if number < len(arrays):
+                    arrays = (*arrays[:number], made, *arrays[number + 1 :])
+                else:
+                    named = {**named, one.name: made}
+            elif (value := _of_host(thing, one)) is not None:
+                one.check(value)
+        self.check(arrays, named)
+        return arrays, named
 
     def check(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> None:
         """ArgumentError, which names the input, for ids outside their table.  What the call refuses anyway is left to
