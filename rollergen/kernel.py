@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 import threading
 import time
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from rollergen.emit import Launch, packed_names
 from rollergen.errors import ArgumentError, BundleError, DeviceError, shown
-from rollergen.explain.explanation import explanation, explanation_text, seconds_text
+from rollergen.explain.explanation import explanation, seconds_text
+from rollergen.explain.text import brief_text, explanation_text
 from rollergen.gate.memory import HOST, Memory
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
@@ -293,8 +293,8 @@ class Kernel:
                 session.release(self._names)
         return Timing(median(walls), median(events), rounds, cache_state(self.program, self.device))
 
-    def explain(self, as_dict: bool = False) -> Any:
-        """Why the kernel is as it is: text, or the same facts as plain dicts and lists.
+    def explain(self, as_dict: bool = False, brief: bool = False) -> Any:
+        """Why the kernel is as it is: text, of which `brief` is the heart, or the same facts as plain dicts and lists.
 
         Tiles of every level, bytes of every layer, waves and occupancy, the time of each limiter and
         which binds, the closed forms with numbers put in, the cuts, the runner-up and why it lost.
@@ -303,7 +303,7 @@ class Kernel:
         facts |= explanation(self._chosen, self.candidates, self.device, self._cuts, self._growth())
         if presence := language(self.language).mismatch(self.device):
             facts["presence"] = presence
-        return facts if as_dict else f"{self.signature}\n{explanation_text(facts)}"
+        return facts if as_dict else f"{self.signature}\n{brief_text(facts) if brief else explanation_text(facts)}"
 
     def compile_report(self) -> CompileReport:
         """What NVIDIA's compiler makes of the kernel for its real architecture, beside the model's prediction:
@@ -363,12 +363,10 @@ class Kernel:
         return f"<{self.signature} on {self.device.name}: predicted {seconds_text(self.predicted_time)}, {measured}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: a heading, and explanation and source to unfold."""
-        parts = "".join(
-            f"<details><summary>{title}</summary><pre>{html.escape(text)}</pre></details>"
-            for title, text in (("explanation", self.explain()), (f"{self.language} source", self.source))
-        )
-        return f"<b><code>{html.escape(repr(self))}</code></b>{parts}"
+        from rollergen.explain.notebook import notebook
+
+        texts = (("explanation", self.explain()), (f"{self.language} source", self.source))
+        return notebook(repr(self), self.explain(as_dict=True), texts)
 
 
 def load(directory: str | Path) -> Kernel:

@@ -246,6 +246,9 @@ def test_why_the_runner_up_lost_is_said_with_both_times(matmul, three):
 def test_a_kernel_shows_itself_in_notebooks(matmul):
     html = matmul._repr_html_()
     assert "<details>" in html and "&lt;" in html and "&lt;kernel(" in html
+    limiters = [one for stage in matmul.explain(as_dict=True)["stages"] for one in stage["limiters"]]
+    assert html.count("<rect") == len(limiters) and html.count('fill-opacity="1"') == html.count("<svg")
+    assert "currentColor" in html and "http" not in html and "<script" not in html
     assert repr(matmul).startswith("<kernel(B: float32[37, 100]") and "not measured" in repr(matmul)
 
 

@@ -21,14 +21,15 @@ from rollergen.kernel import Kernel, is_present
 
 @click.command()
 @problem_options
+@click.option("--explain", "whole", is_flag=True, help="Explain all: bytes, occupancy, closed forms, rejected tiles.")
 @click.option("--source", "show_source", is_flag=True, help="Print the source too.")
 @click.option("--run/--no-run", "run", default=None, help="Run and check it; default: if the device is present.")
 @click.option("--save", "directory", metavar="DIR", help="Save it in DIR, with launchers that need no rollergen.")
 def build(
     problem: str, sizes: tuple[str, ...], device: str | None, dtype: str, top_k: int | None, no_profile: bool,
-    no_cache: bool, as_json: bool, show_source: bool, run: bool | None, directory: str | None,
+    no_cache: bool, as_json: bool, whole: bool, show_source: bool, run: bool | None, directory: str | None,
 ) -> None:  # fmt: skip
-    """Build PROBLEM, run it, check it against its definition, explain it.
+    """Build PROBLEM, run it, check it against its definition, and say why it is as fast as it is.
 
     PROBLEM is an operator with its sizes (rollergen ops lists them) or an einsum string with a size
     for every letter:
@@ -48,7 +49,7 @@ def build(
     if as_json:
         click.echo(json.dumps({**facts(kernel, checked, show_source), "saved": saved}))
     else:
-        show(kernel, checked, show_source)
+        show(kernel, checked, whole, show_source)
         if saved:
             console.print(f"saved in {saved}: see its README.md", markup=False, highlight=False, soft_wrap=True)
 
@@ -82,12 +83,14 @@ def facts(kernel: Kernel, checked: dict[str, Any] | None, with_source: bool) -> 
     return {**found, "source": kernel.source} if with_source else found
 
 
-def show(kernel: Kernel, checked: dict[str, Any] | None, with_source: bool) -> None:
+def show(kernel: Kernel, checked: dict[str, Any] | None, whole: bool, with_source: bool) -> None:
+    """The verdict first, then why."""
+    lines = lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True)
+    lines(f"{verdict(kernel, checked)}\n")
     console.print(candidates_table(kernel), markup=False)
-    console.print(kernel.explain(), markup=False, highlight=False, soft_wrap=True)
+    lines(kernel.explain(brief=not whole))
     if with_source:
-        console.print(f"\n{kernel.source}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"\n{_closing(kernel, checked)}", markup=False, highlight=False, soft_wrap=True)
+        lines(f"\n{kernel.source}")
 
 
 def candidates_table(kernel: Kernel) -> Table:
@@ -102,7 +105,7 @@ def candidates_table(kernel: Kernel) -> Table:
     return table
 
 
-def _closing(kernel: Kernel, checked: dict[str, Any] | None) -> str:
+def verdict(kernel: Kernel, checked: dict[str, Any] | None) -> str:
     if checked is None:
         why = "as asked" if is_present(kernel.device) else "the device is not present in this machine"
         return f"not run ({why}): {kernel.device.title} ({kernel.device.name})"

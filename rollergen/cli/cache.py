@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from rollergen.cli.output import console
-from rollergen.explain.explanation import bytes_text, seconds_text
+from rollergen.explain.explanation import seconds_text
+from rollergen.gate.footprint import bytes_text
 from rollergen.store import admin
 from rollergen.store.location import store_path
 

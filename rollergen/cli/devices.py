@@ -17,7 +17,7 @@ from rollergen.cli.device_sensitivity import sensitivity_command
 from rollergen.cli.device_what_if import what_if
 from rollergen.cli.output import console
 from rollergen.errors import DeviceError
-from rollergen.explain.explanation import bytes_text
+from rollergen.gate.footprint import bytes_text
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import known_names
 from rollergen.hal.runtime import opencl_device_present

@@ -1,4 +1,4 @@
-"""Why a kernel is as it is, as data (`explanation`) and as text (`explanation_text`)."""
+"""Why a kernel is as it is, as data: `text` writes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from rollergen.expr.values import Buffer
-from rollergen.gate.footprint import Footprint, building, bytes_text, calling
+from rollergen.gate.footprint import building, calling
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
@@ -78,22 +78,6 @@ def profiling(chosen: Outcome, others: Sequence[Outcome]) -> Facts | None:
     }
 
 
-def _profiling_line(facts: Facts) -> str:
-    parts = {name: facts[f"{name}_seconds"] for name in ("compile", "check", "timing")}
-    total = sum(parts.values()) or 1.0
-    shares = ", ".join(f"{name} {seconds_text(s)} ({s / total:.0%})" for name, s in parts.items())
-    copied = ""
-    if facts["sent_bytes"]:
-        both = f"{bytes_text(facts['sent_bytes'])} to the device, {bytes_text(facts['fetched_bytes'])} back"
-        copied = f", the check copied {both}"
-    noise = "" if facts["spread_seconds"] is None else f", quartiles {seconds_text(facts['spread_seconds'])} apart"
-    clock = f", {facts['clock']}" if facts["clock"] else ""
-    busy = f", noisy: {facts['noisy']}" if facts["noisy"] else ""
-    how = f"{facts['rounds']} rounds with {facts['caches']} caches{noise}{clock}{busy}"
-    memory = f"memory at most {Footprint(facts['memory_bytes'])}"
-    return f"  {facts['candidates']} candidates: {shares}{copied}; {how}; {memory}"
-
-
 def runner_up(chosen: Outcome, others: Iterable[Outcome]) -> Outcome | None:
     """The best other candidate: by measured time where there is one, else by the model; failed ones are out."""
     rest = [o for o in others if o is not chosen and o.state != "failed"]
@@ -147,9 +131,6 @@ def _stage(stage: Stage, predicted: StagePrediction, program: RProgram, device: 
         "accesses": _accesses(stage, device.backing.transaction_bytes),
         "closed_forms": list(explain_forms(stage.op, block_tile(stage))),
     }
-
-
-TAKEN = "as the ids say, which nobody knows before the call; the model has as many rows differ as can"
 
 
 def _accesses(stage: Stage, transaction_bytes: int) -> list[Facts]:
@@ -319,79 +300,3 @@ def seconds_text(seconds: float) -> str:
         if abs(seconds) < limit:
             return f"{seconds * factor:.3g} {unit}"
     return f"{seconds:.3g} s"
-
-
-def explanation_text(facts: Facts) -> str:
-    """The explanation as plain text."""
-    device = facts["device"]
-    lines = [f"On {device['title']} ({device['name']}, {device['units']} units)"]
-    measured = "not measured"
-    if facts["measured_seconds"] is not None:
-        own = seconds_text(facts["event_seconds"])
-        measured = f"measured {seconds_text(facts['measured_seconds'])} (device's own time {own})"
-    lines.append(f"  predicted {seconds_text(facts['predicted_seconds'])}, {measured}")
-    lines += [_profiling_line(facts["profiling"])] if facts["profiling"] else []
-    lines.append(f"  memory of a call: {Footprint(facts['memory_bytes'])}")
-    lines += [f"  presence: {facts['presence']}"] if "presence" in facts else []
-    uncut = "no cut: one stage for each output" if facts["stages"] else "no output has elements: nothing is launched"
-    lines += [f"  cut: {cut}" for cut in facts["cuts"]] or [f"  {uncut}"]
-    lines += [f"  construction: {note}" for note in facts["construction"]]
-    lines += [f"  failed: {_failed_line(one)}" for one in facts["candidates"] if one["state"] == "failed"]
-    for stage in facts["stages"]:
-        lines += ["", *_stage_lines(stage)]
-    if facts["runner_up"] is not None:
-        lines += ["", *_runner_up_lines(facts["runner_up"])]
-    return "\n".join(lines)
-
-
-def _failed_line(candidate: Facts) -> str:
-    return f"candidate {candidate['rank'] + 1}, tile {candidate['tile']}: {'; '.join(candidate['problems'][:2])}"
-
-
-def _stage_lines(stage: Facts) -> list[str]:
-    heading = f"Stage {stage['name']}: {', '.join(stage['reads'])} -> {stage['writes']}"
-    lines = [heading + (" (once, at the first call)" if stage["once"] else ""), "  tiles"]
-    width = max(len(one["level"]) for one in stage["tiles"])
-    lines += [f"    {one['level']:{width}}  {tile_text(one['tile'])}" for one in stage["tiles"]]
-    lines += [f"  {text}" for text in stage["decisions"]]
-    lines.append(
-        f"  {stage['blocks']} blocks of {stage['threads']} threads in {stage['waves']:.4g} waves, "
-        f"{stage['resident_blocks']} resident, occupancy {stage['occupancy']:.0%}"
-    )
-    if stage["alone"]:
-        lines.append("  the calling thread runs them all: waking those of the other cores would take it longer")
-    memory = f", {bytes_text(stage['shared_bytes'])} of block memory" if stage["shared_bytes"] else ""
-    spilled = f", {stage['spilled_registers']:.3g} spilled" if stage["spilled_registers"] else ""
-    lines.append(f"  {stage['registers']:.4g} registers{spilled}{memory}")
-    lines.append(f"  time {seconds_text(stage['seconds'])}, bound by {stage['binding']}")
-    width = max(len(limiter["name"]) for limiter in stage["limiters"])
-    for limiter in sorted(stage["limiters"], key=lambda one: -one["seconds"]):
-        mark = "  <- binds" if limiter["name"] == stage["binding"] else ""
-        times = f"{seconds_text(limiter['seconds']):>10}  {limiter['clocks']:>12.4g} clocks"
-        lines.append(f"    {limiter['name']:{width}}  {times}  {limiter['how']}{mark}")
-    if stage["traffic_bytes"]:
-        lines.append("  bytes that leave each layer")
-        lines += [f"    {name}: {bytes_text(count)}" for name, count in stage["traffic_bytes"].items()]
-    lines.append("  bytes of each access, every block fetching its own")
-    lines += [
-        f"    {one['role']} {one['tensor']}: "
-        + (f"{bytes_text(one['bytes'])} in {one['tiles']} tiles" if one["tiles"] else TAKEN)
-        for one in stage["accesses"]
-    ]
-    if stage["closed_forms"]:
-        lines.append("  closed forms for the block's tile")
-        lines += [f"    {line}" for line in stage["closed_forms"]]
-    return lines
-
-
-def _runner_up_lines(second: Facts) -> list[str]:
-    lines = [f"Runner-up: tile {second['tile']}", f"  why it lost: {second['why']}"]
-    shown = [one for one in second["limiters"] if one["difference"]]
-    width = max((len(one["name"]) for one in shown), default=0)
-    for one in shown:
-        sign = "+" if one["difference"] > 0 else "-"
-        lines.append(
-            f"    {one['name']:{width}}  {seconds_text(one['runner_up']):>10} against "
-            f"{seconds_text(one['chosen']):>10}  {sign}{seconds_text(abs(one['difference']))}"
-        )
-    return lines

@@ -1,6 +1,8 @@
 """The command line: builds, explains, lists; errors are one line and exit code 2."""
 
 import json
+import subprocess
+import sys
 
 import click
 import pytest
@@ -26,9 +28,11 @@ def ok(*words):
 
 def test_build_without_a_device_runs_checks_and_explains_on_this_machine():
     text = ok("build", "matmul", "m=64", "n=80", "k=48", "--top-k", "2")
-    for part in ("candidates", "chosen", "kernel(A: float32[64, 48], B: float32[48, 80])", "<- binds", "closed forms"):
+    assert text.startswith("correct: ")
+    for part in ("elements match the float64 definition", "one call takes", "candidates", "chosen", "<- binds"):
         assert part in text, part
-    assert "elements match the float64 definition" in text and "one call takes" in text
+    assert "kernel(A: float32[64, 48], B: float32[48, 80])" in text and "closed forms" not in text
+    assert "closed forms" in ok("build", "matmul", "m=64", "n=80", "k=48", "--top-k", "2", "--explain")
 
 
 def test_build_prints_one_json_object_on_demand():
@@ -46,7 +50,7 @@ def test_build_for_an_absent_device_says_that_it_did_not_run():
 
 def test_build_may_be_told_not_to_run_and_not_to_measure():
     text = ok("build", "relu", "shape=64x64", "--no-profile", "--no-run")
-    assert "not run (as asked)" in text and "not measured" in text
+    assert text.startswith("not run (as asked)") and "not measured" in ok("explain", "relu", "shape=64x64", "--no-profile")
 
 
 def test_insisting_on_a_run_on_an_absent_device_fails_in_one_line():
@@ -114,7 +118,7 @@ def test_an_entry_of_a_suite_is_a_problem():
         (["build", "matmull", "m=64"], "there is no operator 'matmull'; did you mean matmul?"),
         (["build", "zzz"], "expected one of matmul, "),
         (["build", "matmul", "m=64", "n=x", "k=3"], "n is 'x'; expected an integer, such as n=64"),
-        (["build", "matmul", "m=64", "n=0", "k=3"], "expected an integer of at least 1"),
+        (["build", "matmul", "m=64", "n=-1", "k=3"], "expected an integer of at least 0"),
         (["build", "matmul", "m=64", "n=1,2", "k=3"], "n is (1, 2); expected an integer, such as n=64"),
         (["build", "matmul", "m=64", "m=64"], "m is given twice"),
         (["build", "matmul", "64"], "'64' is no size; expected name=number"),
@@ -129,7 +133,7 @@ def test_an_entry_of_a_suite_is_a_problem():
         (["build", "relu", "shape=64", "--top-k", "0"], "top_k is 0; expected None or an integer from 1 to 50"),
         (["build", "relu", "shape=64", "--top-k", "x"], "'x' is not a valid integer"),
         (["build"], "Missing argument 'PROBLEM'"),
-        (["biuld"], "No such command 'biuld'"),
+        (["biuld"], "there is no command 'biuld'; did you mean build?"),
         (["devices", "v10"], "did you mean v100?"),
     ],
 )  # fmt: skip
@@ -213,3 +217,22 @@ def test_wrong_options_of_an_operator_are_refused(words, text):
 def test_an_operator_without_an_entry_of_its_own_kind_builds_and_is_checked():
     found = json.loads(ok("build", "log_softmax", "shape=5x37", "--json", "--device", "cpu"))
     assert found["check"]["compared_elements"] >= 5 * 37
+
+
+def test_the_list_of_commands_loads_none_of_them():
+    """Help and errors come at once."""
+    program = (
+        "import sys, rollergen.__main__\n"
+        "print([n for n in sys.modules if n.startswith('rollergen.cli.') or n in ('numpy', 'sympy')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['rollergen.cli.errors', 'rollergen.cli.commands']"
+
+
+def test_every_command_is_told_in_one_line_and_completed():
+    context = click.Context(main)
+    told = ok("-h").splitlines()
+    for name in main.list_commands(context):
+        (line,) = [one for one in told if one.split()[:1] == [name]]
+        assert main.get_command(context, name) is not None and line.endswith(".") and len(line) < 80
+    assert [one.value for one in main.shell_complete(context, "ex")] == ["explain"]

@@ -1,0 +1,48 @@
+"""The commands of ``rollergen``: each is imported when it is called for, so that help and errors come at once."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from rollergen.cli.errors import OneLineErrors
+from rollergen.hal.errors import name_advice
+
+COMMANDS = {
+    "build": "Build an operator, run it, check it, say how fast it is and why.",
+    "run": "Run an ONNX model: compile it, check every layer, time it.",
+    "explain": "Explain an operator's kernel, or a model layer by layer.",
+    "devices": "List the devices; show, check, compare, probe or begin one.",
+    "ops": "List the operators with their sizes and an example of each.",
+    "cache": "List, clear or verify the kernels that were built before.",
+    "records": "List, export, import, merge or prune measured candidates.",
+    "verify": "Train and judge the learned verifier.",
+    "campaign": "Measure the operators of a file on a cluster.",
+    "bench": "List and run the benches of a checkout, show their results.",
+}
+
+
+class Commands(OneLineErrors):
+    """A group of `COMMANDS`, where each is found as a function of its name in ``rollergen.cli``."""
+
+    def list_commands(self, context: click.Context | None) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        return getattr(import_module(f"rollergen.cli.{name}"), name) if name in COMMANDS else None
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"there is no command {args[0]!r}; {name_advice(args[0], COMMANDS)}")
+        return super().resolve_command(context, args)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name, help=told) for name, told in COMMANDS.items() if name.startswith(incomplete)]
