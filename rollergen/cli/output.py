@@ -30,12 +30,24 @@ constants_option = click.option(
 )  # fmt: skip
 
 
+def _operators(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from rollergen.bench.catalogue import OPERATORS
+
+    return [name for name in OPERATORS if name.startswith(incomplete)]
+
+
+def _devices(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from rollergen.hal.load import known_names
+
+    return [name for name in known_names() if name.startswith(incomplete)]
+
+
 def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The arguments and options of every command that builds a kernel."""
     decorators = (
-        click.argument("problem"),
+        click.argument("problem", shell_complete=_operators),
         click.argument("sizes", nargs=-1, type=click.UNPROCESSED),
-        click.option("--device", help="A name, or a .json file; default: the best device present."),
+        click.option("--device", shell_complete=_devices, help="A name or a .json file; default: the best present."),
         click.option("--dtype", default="float32", show_default=True, help="Element type of every tensor."),
         click.option("--top-k", type=int, help="How many of the best programs are emitted."),
         click.option("--no-profile", is_flag=True, help="Take the model's first choice; measure nothing."),

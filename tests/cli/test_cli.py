@@ -6,6 +6,7 @@ import sys
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import rollergen as rg
@@ -236,3 +237,17 @@ def test_every_command_is_told_in_one_line_and_completed():
         (line,) = [one for one in told if one.split()[:1] == [name]]
         assert main.get_command(context, name) is not None and line.endswith(".") and len(line) < 80
     assert [one.value for one in main.shell_complete(context, "ex")] == ["explain"]
+
+
+@pytest.mark.parametrize(
+    ("words", "last", "found"),
+    [
+        ("", "cam", ["campaign"]),
+        ("build", "softm", ["softmax"]),
+        ("build softmax --device", "v100", ["v100", "v100-sxm2"]),
+        ("explain relu --device", "mali", ["mali-g71"]),
+    ],
+)
+def test_shells_complete_commands_operators_and_devices(words, last, found):
+    completer = ShellComplete(main, {}, "rollergen", "_ROLLERGEN_COMPLETE")
+    assert [one.value for one in completer.get_completions(words.split(), last)] == found
