@@ -7,17 +7,17 @@ touched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rollergen.expr.index import Index
-from rollergen.lower import maths, narrow_floats
+from rollergen.lower import maths
+from rollergen.lower.elements import Access, gather, gather_whole, read_at
 from rollergen.lower.expressions import (
     BITS,
     STORAGE_BYTES,
     Aligned,
     Broadcast,
     Expr,
-    Inside,
     Name,
     Number,
     Operation,
@@ -33,11 +33,9 @@ from rollergen.lower.nest import Lane
 from rollergen.lower.place import conjunction, guarded, when_all
 from rollergen.lower.vectors import (
     MASK_BITS,
-    NOTHING,
     Piece,
     VectorPlan,
     alignment,
-    coarsen,
     depends,
     edges_known,
     lane_mask,
@@ -50,47 +48,10 @@ from rollergen.lower.vectors import (
     spaced_plan,
     straight_pieces,
     vector_plan,
-    whole_tests,
     within,
 )
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Store
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """``pointer[offset]`` where every test holds, else ``fill``.
-
-    ``alignment``: bytes to which the pointer is known to be aligned (0: only to its elements). ``asynchronous``: writes
-    need not be waited for before the barrier that says so. ``elements``: of the array (0: unknown), less those that are
-    ``missing`` at the call. ``masked``: vectors that are not whole are read at once where that can be.
-    """
-
-    pointer: Pointer
-    offset: Index
-    tests: tuple[Inside, ...] = ()
-    fill: float | int = 0
-    alignment: int = 0
-    asynchronous: bool = False
-    elements: int = 0
-    masked: bool = False
-    missing: Index = NOTHING
-
-    def aligned(self, offset: Index, lanes: int) -> bool:
-        """Whether `lanes` elements from `offset` on lie at a multiple of their size."""
-        if lanes == 1 or self.alignment < lanes * STORAGE_BYTES[self.pointer.dtype]:
-            return False
-        return offset.const % lanes == 0 and all(c % lanes == 0 for _, c in offset.terms)
-
-    def coarsened(self, lane: Lane | None) -> Access:
-        """The same access without the lane in tests that all lanes pass or fail together."""
-        if lane is None or not self.tests:
-            return self
-        return self.testing(tuple([coarsen(test, lane) for test in self.tests]))
-
-    def testing(self, tests: tuple[Inside, ...]) -> Access:
-        """The same access under these tests."""
-        return replace(self, tests=tests)
 
 
 def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
@@ -100,12 +61,12 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
     """
     access = access.coarsened(lane)
     if lane is None or not depends(access.offset, access.tests, lane):
-        return guarded(access.tests, _read(out, access, access.offset, 1), access.fill)
+        return guarded(access.tests, read_at(out, access, access.offset, 1), access.fill)
     stride, plan = spaced_plan(out.ranges, access.offset, access.tests, lane, (1, 2))
     if plan is None:
         straight = _readable_pieces(out, access, lane)
         if straight is None:
-            return _gather_whole(out, access, lane, wish)
+            return gather_whole(out, access, lane, wish)
         dtype = register_dtype(access.pointer.dtype)
         name = Name(out.register(wish, dtype, (), lane.width), dtype, lane.width)
         _read_pieces(out, access, lane, wish, straight, name)
@@ -138,7 +99,7 @@ def _read_masked(out: Writer, access: Access, lane: Lane, plan: VectorPlan, stri
         return None
     reads = []
     for part, mask in enumerate(masks):
-        read = _read(out, access, plan[0] + part * (lane.width - 1), lane.width)
+        read = read_at(out, access, plan[0] + part * (lane.width - 1), lane.width)
         assert isinstance(read, Read)
         reads.append(replace(read, mask=mask, fill=access.fill))
     return reads[0] if stride == 1 else _every_other(reads[0], reads[1], lane.width)
@@ -153,7 +114,7 @@ def _read_broken(
     if mask is None or not access.elements:
         if (straight := _readable_pieces(out, access, lane)) is not None:
             return _read_pieces(out, access, lane, wish, straight, name)
-        return out.assign(name, _gather(out, access, lane, wish, rare=True))
+        return out.assign(name, gather(out, access, lane, wish, rare=True))
     offset, common, _ = plan
     vector = _read_spaced(out, access, offset, lane.width, stride)
     value = Operation("select", (mask, vector, Number(access.fill, name.dtype, lane.width)), name.dtype, lane.width)
@@ -165,7 +126,7 @@ def _read_broken(
     with out.when(condition):
         out.assign(name, guarded(common, value, access.fill))
     with out.otherwise():
-        out.assign(name, _gather(out, access, lane, wish, rare=True))
+        out.assign(name, gather(out, access, lane, wish, rare=True))
 
 
 def _readable_pieces(out: Writer, access: Access, lane: Lane) -> tuple[Piece, ...] | None:
@@ -186,7 +147,7 @@ def _read_pieces(
     def chosen() -> None:
         out.assign(name, Number(access.fill, name.dtype, lane.width))
         for piece, first in zip(straight, firsts, strict=True):
-            vector = _read(out, access, first, lane.width)
+            vector = read_at(out, access, first, lane.width)
             mask = piece_mask(out.ranges, piece, lane, BITS[name.dtype])
             out.assign(name, Operation("select", (mask, vector, name), name.dtype, lane.width))
 
@@ -197,7 +158,7 @@ def _read_pieces(
     with out.when(condition):
         chosen()
     with out.otherwise():
-        out.assign(name, _gather(out, access, lane, wish, rare=True))
+        out.assign(name, gather(out, access, lane, wish, rare=True))
 
 
 _PLAIN = Store()
@@ -287,59 +248,18 @@ def has_edge(out: Writer, access: Access, lane: Lane | None, *, storing: bool = 
 # Spelling --------------------------------------------------------------------------------------
 
 
-def _read(out: Writer, access: Access, offset: Index, lanes: int) -> Expr:
-    """Elements from `offset` on, whatever that of the access is."""
-    pointer, short = out.place(access.pointer, offset)
-    aligned = access.aligned(offset, lanes)
-    if not is_narrow(pointer.dtype) or pointer.dtype == "float16":
-        return Read(pointer, short, register_dtype(pointer.dtype), lanes, aligned)
-    word = moved_dtype(pointer.dtype)
-    bits = Read(replace(pointer, dtype=word), short, word, lanes, aligned)
-    return narrow_floats.value(out.functions, pointer.dtype, bits)
-
-
 def _read_spaced(out: Writer, access: Access, offset: Index, lanes: int, stride: int) -> Expr:
     """A vector of adjacent elements from `offset` on, or (stride 2) of every other one, from two vectors that end with
     it."""
-    first = _read(out, access, offset, lanes)
+    first = read_at(out, access, offset, lanes)
     if stride == 1:
         return first
-    return _every_other(first, _read(out, access, offset + (lanes - 1), lanes), lanes)
+    return _every_other(first, read_at(out, access, offset + (lanes - 1), lanes), lanes)
 
 
 def _every_other(first: Expr, second: Expr, lanes: int) -> Expr:
     """Every other element of two vectors that share one."""
     return Shuffle(first, second, (*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)))
-
-
-def _gather_whole(out: Writer, access: Access, lane: Lane, wish: str) -> Expr:
-    """Element by element; without tests of the lanes where it is known for a whole block that all of them hold."""
-    split = whole_tests(out.ranges, access.tests, lane)
-    common, edge = split or ((), ())
-    if not edge or not all(out.is_fixed(test.index) for test in edge):
-        return _gather(out, access, lane, wish)
-    dtype = register_dtype(access.pointer.dtype)
-    name = Name(out.register(wish, dtype, (), lane.width), dtype, lane.width)
-    condition = conjunction(edge)
-    assert condition is not None
-    with out.when(condition):
-        out.assign(name, _gather(out, replace(access, tests=common), lane, wish))
-    with out.otherwise():
-        out.assign(name, _gather(out, access, lane, wish, rare=True))
-    return name
-
-
-def _gather(out: Writer, access: Access, lane: Lane, wish: str, rare: bool = False) -> Expr:
-    """Element by element through an aligned private array.
-
-    Unrolled, so that the compiler keeps the array in registers; where it is `rare` (the path of tails)
-    a loop, so that the tail's code stays short.
-    """
-    dtype = register_dtype(access.pointer.dtype)
-    array = out.array(f"{wish}_lanes", PRIVATE, dtype, lane.width, alignment(dtype, lane.width))
-    with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=not rare) as at:
-        out.write(Write(array, at, guarded(access.tests, _read(out, access, access.offset, 1), access.fill)))
-    return Read(array, Index(), dtype, lane.width, aligned=True)
 
 
 def _scatter(out: Writer, access: Access, value: Expr, lane: Lane) -> None:

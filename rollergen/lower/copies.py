@@ -15,7 +15,8 @@ from math import prod
 
 from rollergen.expr.index import Index, linear, weighted_sum
 from rollergen.expr.values import Load
-from rollergen.lower.access import Access, fetch
+from rollergen.lower.access import fetch
+from rollergen.lower.elements import Access
 from rollergen.lower.expressions import Expr, Operation, Pointer, Position, Read, register_dtype
 from rollergen.lower.ir import LOCAL, PRIVATE, Write
 from rollergen.lower.nest import Lane, Nest

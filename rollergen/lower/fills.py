@@ -16,8 +16,9 @@ from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load
-from rollergen.lower.access import Access, put
+from rollergen.lower.access import put
 from rollergen.lower.copies import Staged, axis_digits, buffer_access, fetch_load, positions_of, strides, varying
+from rollergen.lower.elements import Access
 from rollergen.lower.expressions import (
     Broadcast,
     Element,

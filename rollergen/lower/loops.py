@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from rollergen.expr.index import Index, weighted_sum
 from rollergen.expr.values import Load, Partial
-from rollergen.lower.access import Access
 from rollergen.lower.arithmetic import Scope, register_dtype
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged, copies_at, in_registers, is_shared, read_load, varying
+from rollergen.lower.elements import Access
 from rollergen.lower.expressions import Broadcast, Expr, Name, position
 from rollergen.lower.fills import fill_private, fill_registers, fill_shared
 from rollergen.lower.nest import Lane, Nest

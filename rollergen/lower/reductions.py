@@ -14,8 +14,9 @@ from rollergen.expr.index import Index, linear, weighted_sum
 from rollergen.expr.rows import without_nan_checks
 from rollergen.expr.tensor_op import Reduction
 from rollergen.lower import exchanges
-from rollergen.lower.access import Access, fetch, has_edge
+from rollergen.lower.access import fetch, has_edge
 from rollergen.lower.arithmetic import Scope, combine, inside_lanes, zero_when_masked
+from rollergen.lower.elements import Access
 from rollergen.lower.expressions import (
     Element,
     Expr,

@@ -9,9 +9,10 @@ from math import prod
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
 from rollergen.expr.values import Partial, Value, Var, loads
-from rollergen.lower.access import Access, fetch, has_edge, put
+from rollergen.lower.access import fetch, has_edge, put
 from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
 from rollergen.lower.context import Context
+from rollergen.lower.elements import Access
 from rollergen.lower.expressions import Build, Element, Expr, Inside
 from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread
 from rollergen.lower.nest import Lane, Nest

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from rollergen.expr.index import Index
 from rollergen.expr.takes import positions
 from rollergen.expr.values import Load, Partial, Take, Value, axes_of
-from rollergen.lower.access import Access, fetch
+from rollergen.lower.access import fetch
+from rollergen.lower.elements import Access
 from rollergen.lower.expressions import Broadcast, Build, Expr, Pick
 from rollergen.lower.place import load_bounds
 from rollergen.lower.writer import Writer

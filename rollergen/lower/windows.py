@@ -14,8 +14,9 @@ from math import prod
 
 from rollergen.expr.index import Bounds, Index, linear, weighted_sum
 from rollergen.expr.values import Load
-from rollergen.lower.access import Access, fetch, put
+from rollergen.lower.access import fetch, put
 from rollergen.lower.copies import Staged, buffer_access
+from rollergen.lower.elements import Access
 from rollergen.lower.expressions import (
     Convert,
     Element,

@@ -47,11 +47,13 @@ def compile_checked(
     not installed, BuildError where it refuses all candidates or has not got the architecture.
     """
     by = _compiler(device)
-    verdicts, written = [], [one for one in candidates if not one.problems]
+    verdicts, written = [], [one for one in candidates if not one.problems and one.source.launches]
     for number, candidate in enumerate(written):
         verdicts.append(_verdict(candidate, device))
         progress("compiled", number + 1, len(written))
     compiled = [one for one in verdicts if not one.refused]
+    if not written:
+        return tuple(candidates)  # of outputs without elements, which nothing is compiled for
     if not compiled:
         raise BuildError(f"{by}: all {len(verdicts)} candidates are refused; the first: {verdicts[0].refused}")
     least = min(compiled, key=lambda one: (one.local_bytes, one.spill_bytes, one.outcome.rank))

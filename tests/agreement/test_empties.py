@@ -6,6 +6,7 @@ import pytest
 import rollergen as rg
 from rollergen import ops
 from rollergen.errors import ShapeError
+from rollergen.hal.compilers import nvrtc
 from tests.expr.test_empties import CASES, DATA, E, F, G, arrays
 
 SINGLE = {name: array.astype("float32") for name, array in DATA.items()}
@@ -40,6 +41,12 @@ def test_an_output_without_elements_takes_no_launch_and_no_time(device):
     kernel = rg.build(ops.relu(E), device, cache=False)
     assert kernel.launches == () and kernel.predicted_time == 0 and kernel.measured_time is None
     assert "no output has elements: nothing is launched" in kernel.explain()
+
+
+@pytest.mark.skipif(not nvrtc.is_installed(), reason=nvrtc.INSTALL)
+def test_a_compile_check_has_nothing_to_compile():
+    kernel = rg.build(ops.relu(E), "v100", cache=False, options=rg.BuildOptions(compile_check=True))
+    assert kernel.launches == ()
 
 
 def test_calls_without_launches_take_what_others_take():

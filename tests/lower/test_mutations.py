@@ -21,7 +21,7 @@ from rollergen.lower import (
     stores,
     vectors,
 )
-from rollergen.lower.access import Access
+from rollergen.lower.elements import Access
 from rollergen.lower.expressions import Number, Operation, Position
 from rollergen.lower.place import Place
 from rollergen.lower.writer import Writer

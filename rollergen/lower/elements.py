@@ -1,0 +1,122 @@
+"""An access' elements one by one, as vectors, and as vectors that are put together of several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rollergen.expr.index import Index
+from rollergen.lower import narrow_floats
+from rollergen.lower.expressions import (
+    STORAGE_BYTES,
+    Expr,
+    Inside,
+    Name,
+    Pointer,
+    Read,
+    Shuffle,
+    is_narrow,
+    moved_dtype,
+    register_dtype,
+)
+from rollergen.lower.ir import PRIVATE, Write
+from rollergen.lower.lane_windows import LaneWindow, lane_window
+from rollergen.lower.nest import Lane
+from rollergen.lower.place import conjunction, guarded
+from rollergen.lower.vectors import NOTHING, alignment, coarsen, needed, whole_tests
+from rollergen.lower.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """``pointer[offset]`` where every test holds, else ``fill``.
+
+    ``alignment``: bytes to which the pointer is known to be aligned (0: only to its elements). ``asynchronous``: writes
+    need not be waited for before the barrier that says so. ``elements``: of the array (0: unknown), less those that are
+    ``missing`` at the call. ``masked``: vectors that are not whole are read at once where that can be.
+    """
+
+    pointer: Pointer
+    offset: Index
+    tests: tuple[Inside, ...] = ()
+    fill: float | int = 0
+    alignment: int = 0
+    asynchronous: bool = False
+    elements: int = 0
+    masked: bool = False
+    missing: Index = NOTHING
+
+    def aligned(self, offset: Index, lanes: int) -> bool:
+        """Whether `lanes` elements from `offset` on lie at a multiple of their size."""
+        if lanes == 1 or self.alignment < lanes * STORAGE_BYTES[self.pointer.dtype]:
+            return False
+        return offset.const % lanes == 0 and all(c % lanes == 0 for _, c in offset.terms)
+
+    def coarsened(self, lane: Lane | None) -> Access:
+        """The same access without the lane in tests that all lanes pass or fail together."""
+        if lane is None or not self.tests:
+            return self
+        return self.testing(tuple([coarsen(test, lane) for test in self.tests]))
+
+    def testing(self, tests: tuple[Inside, ...]) -> Access:
+        """The same access under these tests."""
+        return replace(self, tests=tests)
+def read_at(out: Writer, access: Access, offset: Index, lanes: int) -> Expr:
+    """Elements from `offset` on, whatever that of the access is."""
+    pointer, short = out.place(access.pointer, offset)
+    aligned = access.aligned(offset, lanes)
+    if not is_narrow(pointer.dtype) or pointer.dtype == "float16":
+        return Read(pointer, short, register_dtype(pointer.dtype), lanes, aligned)
+    word = moved_dtype(pointer.dtype)
+    bits = Read(replace(pointer, dtype=word), short, word, lanes, aligned)
+    return narrow_floats.value(out.functions, pointer.dtype, bits)
+
+
+def gather_whole(out: Writer, access: Access, lane: Lane, wish: str) -> Expr:
+    """From a window, or element by element; without tests of the lanes where it is known for a whole block that all of
+    them hold."""
+    if (window := lane_window(out.ranges, access.offset, access.tests, lane)) is not None:
+        return _read_window(out, access, lane, wish, window)
+    split = whole_tests(out.ranges, access.tests, lane)
+    common, edge = split or ((), ())
+    if not edge or not all(out.is_fixed(test.index) for test in edge):
+        return gather(out, access, lane, wish)
+    dtype = register_dtype(access.pointer.dtype)
+    name = Name(out.register(wish, dtype, (), lane.width), dtype, lane.width)
+    condition = conjunction(edge)
+    assert condition is not None
+    with out.when(condition):
+        out.assign(name, gather(out, replace(access, tests=common), lane, wish))
+    with out.otherwise():
+        out.assign(name, gather(out, access, lane, wish, rare=True))
+    return name
+
+
+def _read_window(out: Writer, access: Access, lane: Lane, wish: str, window: LaneWindow) -> Expr:
+    """Lanes chosen from a window where all of them pass their tests, else one by one."""
+    condition = conjunction(needed(window.whole, out.ranges))
+    read = lambda at: read_at(out, access, at, window.width)
+    chosen = lambda: Shuffle(read(window.first), read(window.second), window.order)
+    if condition is None:
+        return chosen()
+    dtype = register_dtype(access.pointer.dtype)
+    name = Name(out.register(wish, dtype, (), lane.width), dtype, lane.width)
+    with out.when(condition):
+        out.assign(name, chosen())
+    with out.otherwise():
+        out.assign(name, gather(out, access, lane, wish, rare=True))
+    return name
+
+
+def gather(out: Writer, access: Access, lane: Lane, wish: str, rare: bool = False) -> Expr:
+    """Element by element through an aligned private array.
+
+    Unrolled, so that the compiler keeps the array in registers; where it is `rare` (the path of tails)
+    a loop, so that the tail's code stays short.
+    """
+    dtype = register_dtype(access.pointer.dtype)
+    array = out.array(f"{wish}_lanes", PRIVATE, dtype, lane.width, alignment(dtype, lane.width))
+    with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=not rare) as at:
+        out.write(Write(array, at, guarded(access.tests, read_at(out, access, access.offset, 1), access.fill)))
+    return Read(array, Index(), dtype, lane.width, aligned=True)
+
+
