@@ -15,7 +15,7 @@ def brief_text(facts: Facts) -> str:
     for stage in facts["stages"]:
         heading = [_heading(stage)] if len(facts["stages"]) > 1 else []
         lines += [*heading, *_tile_lines(stage), *_time_lines(stage)]
-    return "\n".join([*lines, *_runner_up_lines(facts["runner_up"])])
+    return "\n".join([*lines, *_runner_up_lines(facts["runner_up"])[:2]])
 
 
 def explanation_text(facts: Facts) -> str:
