@@ -168,15 +168,17 @@ class _Perturbed(Evaluation):
 
     def prefixes(self, node: Scan, parts: tuple[Array, ...]) -> tuple[Array, ...]:
         """Every sum of a row errs, and hands its error on."""
-        exact = super().prefixes(node, parts)
-        if node.combiner.name not in ("sum", "prod") or len(parts) != 1 or not is_float(node.bodies[0].dtype):
-            return exact
-        size = self._amplitude * unit_roundoff(node.bodies[0].dtype)
-        noise = size * self._random.uniform(-1.0, 1.0, exact[0].shape)
-        if node.combiner.name == "prod":
-            return (exact[0] * (1.0 + np.cumsum(noise, axis=-1)),)
-        known = np.where(np.isfinite(exact[0]), exact[0], 0.0)
-        return (exact[0] + np.cumsum(known * noise, axis=-1),)
+        dtype, name = node.bodies[0].dtype, node.combiner.name
+        if name not in ("sum", "prod") or len(parts) != 1 or not is_float(dtype):
+            return super().prefixes(node, parts)
+        register, size = DTYPES[dtype].register, self._amplitude * unit_roundoff(dtype)
+        noise = size * self._random.uniform(-1.0, 1.0, parts[0].shape)
+        if name == "prod":  # within the range of the dtype, which it may pass on its way
+            exact = np.multiply.accumulate(parts[0].astype(numpy_dtype(register)), axis=-1).astype(np.float64)
+            return (exact * (1.0 + np.cumsum(noise, axis=-1)),)
+        (exact,) = super().prefixes(node, parts)
+        known = np.where(np.isfinite(exact), exact, 0.0)
+        return (_rounded(exact + np.cumsum(known * noise, axis=-1), register),)
 
     def combine(self, node: Reduce, lhs: tuple[Array, ...], rhs: tuple[Array, ...]) -> tuple[Array, ...]:
         operands = {f"lhs{c}": value for c, value in enumerate(lhs)} | {f"rhs{c}": value for c, value in enumerate(rhs)}

@@ -260,3 +260,12 @@ def test_a_bfloat16_below_float16_s_range_is_rounded_there(trials):
         "v3 = rg.compute((96,), lambda i0: rg.select(i0 < 48, v2[95 - i0], v2[i0]))",
     )  # fmt: skip
     assert trials.failure(found, "k80") is None
+
+
+def test_a_running_product_may_pass_the_range_of_its_dtype(trials):
+    """Seed 20016: of 113 equal factors float64 still counts what is infinite in float32, and NaN where it is averaged."""
+    found = recipe(
+        'x0 = T("x0", (113, 4), "float32")', "v1 = ops.cumprod(x0, 0, exclusive=False, reverse=True)",
+        "v2 = ops.mean(v1, (0,), keepdims=True)", "v3 = ops.gelu(v2)",
+    )  # fmt: skip
+    assert trials.failure(found, "cpu") is None
