@@ -31,7 +31,7 @@ from rollergen.runtime.interop import alike, view
 from rollergen.runtime.opencl_calls import OpenCLCalls
 from rollergen.runtime.packed import NEVER, Packed
 from rollergen.runtime.prepared import Call, arrays_like, not_made, prepared_call
-from rollergen.runtime.session import Idle, PreparedLaunches, Session
+from rollergen.runtime.session import PreparedLaunches, Session
 from rollergen.runtime.signature import Signature
 
 if TYPE_CHECKING:
@@ -223,8 +223,6 @@ class Kernel:
     def new_session(self) -> Session:
         """The launches for one caller that sets all their buffers itself, temporaries too, and keeps them."""
         with self._lock:
-            if not self.launches:
-                self._compiled = Idle()
             if self._compiled is None and self._code is not None:
                 self._compiled, self._memory = self._code.launching(self.launches)
             if self._compiled is None:

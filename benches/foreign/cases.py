@@ -27,8 +27,8 @@ from rollergen.importers.refusals import REASONS
 STAGES = ("definition", "cpu", "v100")
 OTHERS = ("mi50", "ipu", "nvrtc")
 """Stages of some cases: interpreted for other devices, and compiled for a V100 by NVIDIA's compiler."""
-TAKES = "moves data between its tiles in exchanges decided before the call"
-"""Why a machine of tiles refuses places that are read."""
+REFUSALS = ("moves data between its tiles in exchanges decided before the call", "has no tiles of one")
+"""Why a machine of tiles refuses places that are read, and scans."""
 KEPT_EVERY = 20
 Row = dict[str, Any]
 Compare = Callable[[str, Sequence[np.ndarray]], None]
@@ -49,7 +49,8 @@ def examined(
                 compare(stage, _STAGES[stage](outputs, arrays))
             row[stage] = "right"
         except ConstructionError as error:
-            row[stage] = f"refused: {TAKES}" if TAKES in str(error) else crash(error)
+            known = next((text for text in REFUSALS if text in str(error)), "")
+            row[stage] = f"refused: {known}" if known else crash(error)
         except AssertionError as error:
             row[stage] = "wrong: " + " ".join(str(error).split())[:400]
         except Exception as error:  # what a crash is: the row tells it, and the run ends with 1

@@ -20,7 +20,7 @@ from rollergen.hal.spec import Device
 from rollergen.runtime.cuda_memory import CudaMemory
 from rollergen.runtime.cuda_session import CudaSession
 from rollergen.runtime.opencl_session import OpenCLSession
-from rollergen.runtime.session import PreparedLaunches, Reading, Session
+from rollergen.runtime.session import Idle, PreparedLaunches, Reading, Session
 
 
 class Compiled(Protocol):
@@ -68,6 +68,8 @@ class RuntimeExecutor:
         return self._runtime.limits
 
     def prepare(self, source: Source) -> Compiled:
+        if not source.launches:
+            return Idle()
         check_launches(source.launches, self.limits)
         try:
             if isinstance(self._runtime, (CudaRuntime, BufferRuntime)):

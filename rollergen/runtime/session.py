@@ -83,6 +83,8 @@ class Idle:
 
     def set(self, arrays: Mapping[str, Array]) -> None: ...
 
+    def point(self, places: Mapping[str, Any]) -> None: ...
+
     def release(self, names: Iterable[str]) -> None: ...
 
     def once(self) -> None: ...
@@ -99,3 +101,12 @@ class Idle:
         return 0.0
 
     def prepare(self) -> None: ...
+
+    def setters(self) -> dict[str, list[tuple[Any, int]]]:
+        return {}
+
+    def launches_on(self, stream: int) -> Callable[[], None]:
+        return self.run
+
+    def enqueue(self, queue: Any, once: bool = False) -> list[Any]:
+        return []

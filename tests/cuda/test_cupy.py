@@ -230,3 +230,15 @@ def test_cupy_is_imported_only_where_a_cuda_device_is_used():
     code += "sys.exit('cupy' in sys.modules)"
     fake = str(Path(__file__).with_name("fake"))
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": fake, "FAKE_GPU": V100}).returncode == 0
+
+
+def test_tensors_without_elements_are_arguments_like_others(cupy):
+    none, some = rg.tensor("E", (0, 3)), rg.tensor("G", (2, 3))
+    for outputs in ([rg.ops.relu(none), rg.ops.concat([none, some])], [rg.ops.relu(none)]):
+        kernel = rg.build(outputs, "cuda", cache=False, top_k=1)
+        given = [np.ones(b.shape, "f4") for b in kernel.program.inputs]
+        there = list(map(cupy.asarray, given))
+        for made in (kernel(*given), kernel(*there), kernel(*there)):
+            nothing, *rest = made if len(outputs) > 1 else (made,)
+            assert nothing.shape == (0, 3) and type(nothing) in (np.ndarray, cupy.ndarray)
+            assert all(np.array_equal(one if type(one) is np.ndarray else one.get(), np.ones((2, 3))) for one in rest)

@@ -130,3 +130,12 @@ def test_models_are_refused_on_a_device_with_memory_of_its_own(kernel):
 
 def test_an_explanation_says_that_it_runs_elsewhere_than_its_spec_means(kernel):
     assert "made for mi50 with that spec's limits" in kernel.explain(as_dict=True)["presence"]
+
+
+def test_tensors_without_elements_are_arguments_like_others(queue):
+    none, some = rg.tensor("E", (0, 3)), rg.tensor("G", (2, 3))
+    for outputs in ([rg.ops.relu(none), rg.ops.concat([none, some])], [rg.ops.relu(none), rg.ops.add(none, rg.ops.sum(some, 0))]):
+        kernel = rg.build(outputs, on_pocl(), profile=False, cache=False)
+        given = [np.ones(b.shape, "f4") for b in kernel.program.inputs]
+        for ours, theirs in zip(kernel(*given), kernel(*there(queue, *given)), strict=True):
+            np.testing.assert_array_equal(ours, theirs.get() if theirs.size else np.zeros(theirs.shape))
