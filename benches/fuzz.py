@@ -28,7 +28,7 @@ from tests.fuzzing.trial import Failure, Trials, drawn_options
 DEVICES = ("cpu", "cpu", "v100", "mi50", "ipu", "a100", "k80", "cpu", "h200", "ipu2")
 SAVED_EVERY_S = 60.0
 _CHECK = """from rollergen.construct import construct
-from rollergen.expr.canonical import canonicalize
+from tests.fuzzing.trial import cut
 from rollergen.runtime.executor import executor_for
 from rollergen.gate.gate import Gate
 from rollergen.gate.oracle import expression_oracle
@@ -38,8 +38,8 @@ from rollergen.emit import emit
 from rollergen.options import BuildOptions
 from rollergen.tile.rules import AlignmentRules, CodeShapes
 
-device, graph = rg.load_device("{device}"), canonicalize(outputs)
-options = {options}
+device, options = rg.load_device("{device}"), {options}
+graph = cut(outputs, device, options)
 for ranked in construct(graph, device, options, 2):
     gate = Gate(ranked.program, expression_oracle(outputs, graph.outputs))
     candidate = Outcome(0, ranked.program, emit(ranked.program, device, "opencl"), 0.0)

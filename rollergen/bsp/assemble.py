@@ -9,19 +9,8 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import ceil_div
-from rollergen.program.rprogram import (
-    FINISHED,
-    GRID,
-    PLANNED,
-    SERIAL,
-    Accumulator,
-    Compute,
-    Loop,
-    RProgram,
-    Stage,
-    Superstep,
-    TileMapping,
-)
+from rollergen.program.rprogram import GRID, SERIAL, Accumulator, Compute, Loop, RProgram, Stage
+from rollergen.program.supersteps import FINISHED, PLANNED, Superstep, TileMapping
 from rollergen.tile.rules import main_instruction
 
 

@@ -43,7 +43,8 @@ from rollergen.hal.languages import Language, Machine
 from rollergen.hal.runtime import host_runtime_for
 from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.ir import Kernel
-from rollergen.program.rprogram import FINISHED, GRID, Loop, RProgram, Stage
+from rollergen.program.rprogram import GRID, Loop, RProgram, Stage
+from rollergen.program.supersteps import FINISHED
 
 
 class Tiles(OpenCL):

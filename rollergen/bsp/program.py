@@ -18,7 +18,8 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load, Partial
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.blocks import grid_positions
-from rollergen.program.rprogram import GRID, Stage, Superstep
+from rollergen.program.rprogram import GRID, Stage
+from rollergen.program.supersteps import Superstep
 
 GRANULE_BYTES = 8
 """In which tensors are dealt to tiles: the width of a tile's data path (PopLibs: 64-bit loads)."""

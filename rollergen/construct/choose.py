@@ -11,12 +11,13 @@ from math import isfinite, isnan
 import numpy as np
 
 from rollergen.construct.candidate import Candidate, best, candidates_text, variants_text
+from rollergen.construct.chains import chain_candidates
 from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.ledger import Account, Ledger, waste_limit, waste_of
 from rollergen.construct.matrix_space import matrix_candidates
 from rollergen.construct.reductions import reduction_candidates, row_candidates
 from rollergen.construct.rename import rename_buffers
-from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, SCAN, contraction_roles, kind_of
+from rollergen.construct.roles import CHAIN, CONTRACTION, ELEMENTWISE, REDUCTION, ROW, SCAN, contraction_roles, kind_of
 from rollergen.construct.scans import scan_candidates
 from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.thread_space import ThreadSpace
@@ -227,6 +228,9 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
     """Where candidates of a tensor op come from; growth knows of contractions alone."""
     of = op, device, rules
     kind = kind_of(op)
+    if kind == CHAIN:
+        yield lambda count, ledger: chain_candidates(*of, ledger)
+        return
     if search == GROW and kind == CONTRACTION:
         yield from _variant_spaces(*of, search)
         return

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
+from rollergen.construct.chains import runs_chains
 from rollergen.construct.choose import construct
 from rollergen.dropped import collected_drops, standing
 from rollergen.errors import ConstructionError, DoesNotFitError
 from rollergen.expr.canonical import canonicalize
+from rollergen.expr.chains import chains_in
 from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import Graph
@@ -35,8 +38,9 @@ def planned(
     options: BuildOptions = BuildOptions(),
     inputs: Sequence[Tensor] | None = None,
 ) -> Graph:
-    """The stages of `outputs` for `device`, as `canonicalize` makes them: operands are computed where they are read and
-    contractions share a stage only where the model says that this is faster than to store them first."""
+    """The stages of `outputs` for `device`, as `canonicalize` makes them: operands are computed where they are read,
+    contractions share a stage, and chains of them are one, only where the model says that this is faster than to store
+    them first."""
 
     def seconds(graph: Graph) -> float:
         try:
@@ -46,4 +50,11 @@ def planned(
         except (ConstructionError, DoesNotFitError):
             return math.inf
 
-    return canonicalize(outputs, inputs, row_limits(device), seconds, device.kind.machine is not None)
+    rows, bare = row_limits(device), device.kind.machine is not None
+    apart = lambda: canonicalize(outputs, inputs, rows, seconds, bare)
+    if not (options.shapes.chains and runs_chains(device) and chains_in(outputs)):
+        return apart()
+    whole = replace(rows, chains=True)
+    if not any(op.inner for op in canonicalize(outputs, inputs, whole).tensor_ops):
+        return apart()
+    return min((canonicalize(outputs, inputs, whole, seconds, bare), apart()), key=seconds)

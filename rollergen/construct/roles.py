@@ -10,7 +10,8 @@ from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
 from rollergen.tile.rules import contiguous_axis
 
-SCAN, ROW, ELEMENTWISE, CONTRACTION, REDUCTION = "scan", "row", "elementwise", "contraction", "reduction"
+SCAN, CHAIN, ROW, ELEMENTWISE = "scan", "chain", "row", "elementwise"
+CONTRACTION, REDUCTION = "contraction", "reduction"
 
 
 def kind_of(op: TensorOp) -> str:
@@ -18,10 +19,13 @@ def kind_of(op: TensorOp) -> str:
 
     "scan": every point of a row has a value of its own. "row": rows are kept and read again. "elementwise": nothing is
     reduced. "contraction": a load is reused along a spatial axis, or neighbours in the output are neighbours in memory,
-    or windows overlap or touch. "reduction": none of these, or several.
+    or windows overlap or touch. "reduction": none of these, or several. "chain": the sums of
+    one contraction weigh the terms of another.
     """
     if op.scans:
         return SCAN
+    if op.of_role("inner"):
+        return CHAIN
     if op.of_role("row"):
         return ROW
     if not op.reductions:

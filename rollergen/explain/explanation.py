@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
+from rollergen.explain.chains import chain_text
 from rollergen.expr.values import Buffer
 from rollergen.gate.footprint import building, calling
 from rollergen.hal.languages import language
@@ -206,6 +207,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
     if stage.op.reductions:
         side_by_side = f"{stage.op.components} values side by side " if stage.op.components > 1 else ""
         said.append(f"accumulates {side_by_side}in {accumulator.dtype}")
+    if stage.inner is not None:
+        said += chain_text(stage)
     if accumulator.carry:
         said.append("partial sums wait in the output between reduction blocks")
     if accumulator.separate:

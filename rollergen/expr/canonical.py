@@ -19,7 +19,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import Graph, cut, fastest_cut
-from rollergen.expr.tensor_op import Axis, TensorOp
+from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Buffer, IndexValue, Load, Take, Value, Within, read_of, transform, walk, with_read
 from rollergen.expr.views import Indices, Shape, merged, merged_index, reduced, simplified, unflattened
 
@@ -72,21 +72,27 @@ def drop_trivial(op: TensorOp) -> TensorOp:
     if op.reductions and all(axis.role == "spatial" for axis in axes):
         axes += [axis for axis in op.axes if axis.role != "spatial"][:1]
     axes = axes or [*op.axes, Axis("i", 1)][:1]
-    folded = tuple(axis.name for axis in axes if axis.role != "spatial")
-    reductions = tuple(replace(reduction, axes=folded) for reduction in op.reductions)
+    reductions = tuple(replace(reduction, axes=_folded(op, reduction, axes)) for reduction in op.reductions)
     return replace(op, axes=tuple(axes), reductions=reductions)
+
+
+def _folded(op: TensorOp, reduction: Reduction, axes: Sequence[Axis]) -> tuple[str, ...]:
+    """Those of the new ``axes`` that a reduction of `op` is over."""
+    roles = ("inner",) if reduction is op.inner else ("reduce", "row")
+    return tuple(axis.name for axis in axes if axis.role in roles)
 
 
 def split_axes(op: TensorOp) -> TensorOp:
     """A reducing `op` with every axis that occurs as ``f // d`` or ``f % d`` split in two, where d divides it.
 
-    Elementwise tensor ops keep their long axes: lanes walk along these, and nothing is reused.
+    Elementwise tensor ops keep their long axes: lanes walk along these, and nothing is reused.  So do chains of
+    contractions, whose blocks are of whole rows and keys.
 
     Before (a grouped convolution): ``X[n, (f // 16) * 8 + c] * W[f, c]``.  After, with f of f * 16 + f_1:
     ``X[n, f, c] * W[f, f_1, c]``, buffers viewed with the dimension in two.
     """
     divided = False
-    while op.reductions:
+    while op.reductions and op.inner is None:
         along = {axis.name for axis in op.of_role("row")} if op.scans else set()  # a scan's row stays one axis
         found = max((one for one in _divisions(op) if one[0] not in along), key=lambda one: one[1], default=None)
         if found is None:
@@ -212,9 +218,8 @@ def rewrite(op: TensorOp, axes: tuple[Axis, ...], index: IndexChange, access: Ac
         return replace(node, index=index(node.index)) if isinstance(node, IndexValue) else None
 
     shape, target = access(op.output.shape, op.target)
-    folded = tuple(axis.name for axis in axes if axis.role in ("reduce", "row"))
     reductions = tuple(
-        replace(r, axes=folded, bodies=tuple(transform(body, change) for body in r.bodies))
+        replace(r, axes=_folded(op, r, axes), bodies=tuple(transform(body, change) for body in r.bodies))
         for r in op.reductions
     )
     return replace(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import prod
 
+from rollergen.expr.chains import Chain, chain_of
 from rollergen.expr.index import Index, linear
 from rollergen.expr.inlining import Expansion, Read, Separator, grouped, mirrored, reductions_of, substitute
 from rollergen.expr.joint_sums import is_joint, joint_sums
@@ -24,20 +25,22 @@ class RowLimits:
     """How many elements a row may have that is kept while it is reduced and read again.
 
     ``adjacent``: where they are neighbours in memory; ``apart``: where they are not, so that each comes with neighbours
-    of other rows.
+    of other rows.  ``chains``: whether two contractions may be one stage (`chains`).
     """
 
     adjacent: int = 65536
     apart: int = 0
+    chains: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class OneStage:
-    """One stage: the body with bound axes unified; ``row`` and ``reduce`` axes (name, extent)."""
+    """One stage: the body with bound axes unified; ``row`` and ``reduce`` axes (name, extent); or two contractions."""
 
     body: Value
     row: tuple[str, ...] = ()
     reduce: tuple[tuple[str, int], ...] = ()
+    chain: Chain | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ def fitted(expansion: Expansion, separator: Separator, rows: RowLimits) -> tuple
     if scans := scans_of(expansion.body):
         walked = _walked_forwards(expansion, scans)
         return walked, _scanned(walked, separator)
+    if rows.chains and (chain := chain_of(expansion)):
+        return expansion, OneStage(chain.result, (), chain.reduce, chain)
     stage = as_one_stage(expansion, separator, rows)
     if isinstance(stage, OneStage) or expansion.size > LARGEST_BODY:
         return expansion, stage

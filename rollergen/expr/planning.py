@@ -90,7 +90,8 @@ class Planner:
         found: set[int] = set()
         for key, stage in plan.stages.items():
             expansion = plan.expansions[key]
-            cut = (self._contraction(plan, expansion, stage) or _operand(plan, expansion)) if stage.reduce else None
+            reduces = stage.reduce and not stage.chain
+            cut = (self._contraction(plan, expansion, stage) or _operand(plan, expansion)) if reduces else None
             if cut is not None and id(cut.tensor) not in found:
                 found.add(id(cut.tensor))
                 yield cut

@@ -132,6 +132,7 @@ def _op(expansion: Expansion, stage: OneStage, buffers: dict[str, Buffer]) -> Te
     assert root.producer is not None
     axes = tuple(Axis(n, extent, "row" if n in stage.row else "spatial") for n, extent in expansion.axes)
     axes += tuple(Axis(name, extent, "reduce") for name, extent in stage.reduce)
+    axes += tuple(Axis(name, extent, "inner") for name, extent in stage.chain.inner) if stage.chain else ()
     ranges = {axis.name: (0, axis.extent - 1) for axis in axes}
     result, reductions = _with_partials(stage)
 
@@ -156,6 +157,8 @@ def _placed(node: Value, buffers: dict[str, Buffer]) -> Value | None:
 
 def _with_partials(stage: OneStage) -> tuple[Value, tuple[Reduction, ...]]:
     """The body with every `Reduce` node as a `Partial`, and the reductions, inner ones first."""
+    if stage.chain:
+        return stage.chain.result, stage.chain.reductions
     names: dict[object, Reduction] = {}
     several = stage.row or len({node.key for node in walk(stage.body) if isinstance(node, Reduce)}) > 1
     prefix = "r{}" if several else "r"

@@ -16,7 +16,7 @@ from rollergen.expr.index import Bounds, Index
 from rollergen.expr.limits import Among, Count
 from rollergen.expr.values import Binary, Buffer, Combiner, Load, Take, Value, Within, loads, takes
 
-Role = Annotated[str, Among(("spatial", "reduce", "row"))]
+Role = Annotated[str, Among(("spatial", "reduce", "row", "inner"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Axis:
     """One loop dimension of a tensor op.
 
     ``role``: ``spatial`` indexes the output only; ``reduce`` is summed away; ``row`` is both
-    (softmax: reduced over by every `Reduction`, then read again to store the result).
+    (softmax: reduced over by every `Reduction`, then read again to store the result); ``inner`` is summed away by the
+    first reduction of a chain (`chains`), which has a value for every point of the reduce axes.
     """
 
     name: str
@@ -82,7 +83,8 @@ class TensorOp(_Remembered):
 
     ``reductions`` run in order; a later one may use earlier `Partial` values.  All reductions of
     a tensor op with a row axis are over exactly the row axes; without one all are over exactly the
-    reduce axes.  Either all are running or none is; running ones use no other `Partial`.
+    reduce axes, but for the first one of a tensor op with inner axes, which is over exactly these.  Either all are
+    running or none is; running ones use no other `Partial`.
     """
 
     output: Buffer
@@ -102,6 +104,12 @@ class TensorOp(_Remembered):
     def scans(self) -> bool:
         """Whether it is a scan: all its reductions are running then."""
         return any(reduction.running for reduction in self.reductions)
+
+    @property
+    def inner(self) -> Reduction | None:
+        """The reduction over the inner axes, if there are any."""
+        first = self.reductions[0] if self.reductions else None
+        return first if first and first.axes and self.axis(first.axes[0]).role == "inner" else None
 
     @property
     def components(self) -> int:

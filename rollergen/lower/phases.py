@@ -16,6 +16,7 @@ from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import Load, Value, Within, loads
 from rollergen.lower import gathering, reductions
 from rollergen.lower.arithmetic import Scope, evaluate, evaluate_all
+from rollergen.lower.chains import write_chain
 from rollergen.lower.context import Context
 from rollergen.lower.copies import masked_lines
 from rollergen.lower.expressions import Expr, Inside
@@ -42,6 +43,9 @@ from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, KeptRow
 def write_nest(context: Context) -> None:
     """The whole stage inside its grid and thread loops."""
     nest = context.nest
+    if nest.stage.inner is not None:
+        write_chain(context)
+        return
     outer = Phase(
         frozenset(range(nest.first_inner, nest.tile_depth)), nest.loads, nest.tile_depth, False, nest.lane
     )

@@ -36,15 +36,15 @@ from rollergen.program.rprogram import (
     BlockOrder,
     Compute,
     Copy,
+    InnerNest,
     KeptRow,
     Loop,
     RProgram,
     Stage,
     StageLaunch,
     Store,
-    Superstep,
-    TileMapping,
 )
+from rollergen.program.supersteps import Superstep, TileMapping
 
 _LONGEST_TEXT = 1000
 _BITS = 63
@@ -259,7 +259,8 @@ _EXPRESSIONS = (
     Combiner, Axis, Reduction, Running, TensorOp, Bounded,
 )  # fmt: skip
 _DECISIONS = (
-    Loop, Copy, Compute, Accumulator, KeptRow, Store, BlockOrder, Stage, Superstep, TileMapping, StageLaunch, RProgram,
+    Loop, Copy, Compute, Accumulator, KeptRow, Store, BlockOrder, InnerNest, Stage, Superstep, TileMapping, StageLaunch,
+    RProgram,
 )  # fmt: skip
 
 

@@ -31,9 +31,11 @@ from math import prod
 from operator import attrgetter
 from typing import Annotated
 
+from rollergen.expr.index import Index
 from rollergen.expr.limits import Among, Count, DtypeName, Extent
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, Value
+from rollergen.program.supersteps import Superstep, TileMapping
 
 GRID, GROUP, THREAD, SERIAL, UNROLL, LANE = "grid", "group", "thread", "serial", "unroll", "lane"
 PARALLEL = (GROUP, THREAD)
@@ -220,51 +222,25 @@ class BlockOrder:
     group_rows: Count = 0
 
 
-PLANNED, FINISHED = "planned", "finished"
-
-
 @dataclass(frozen=True, slots=True)
-class Superstep:
-    """How a bulk-synchronous machine runs the stage: block b on tile b; every tile gathers what it lacks over the
-    exchange, then all compute.  (Read without it, the stage is an ordinary one that finds its operands in memory.)
+class InnerNest:
+    """How the inner contraction of a chain runs (`TensorOp.inner`): at each iteration of the loops outside depth
+    ``at_loop``, before what lies inside.
 
-    ``copied``: loads that a tile gathers into contiguous copies of its own before it computes; the others are read
-    where they live, which must be the tile itself.  A copy holds, along each dimension of the tensor, the
-    interval that the block's indices span (every g-th element, where all their coefficients are multiples of g),
-    zeros where that overhangs the tensor.
+    It has a value for every point of the block that the stage's loops inside ``at_loop`` cover along its axes (rows, in
+    lanes, and keys), in an array of the thread's own; ``loops`` run over that block and the inner axes: serial ones,
+    then unrolled ones, a lane loop last.  The outer contraction, inside ``at_loop``, reads the values as they are.
+    Where the chain has an online pair, its elements (scores) are found first, and the largest of each row; the pair's
+    sum and those of the outer contraction, which were added up with the largest so far, shrink once for each block.
 
-    ``weights``: the load that a matrix instruction takes as its weights, -1 where the instruction is none.  ``outputs``
-    and ``inputs`` are then the axes along which its blocks of n outputs and k inputs lie: copies and partial results
-    are padded with zeros to whole blocks.
-
-    ``steps``: positions of the serial loops whose iterations are supersteps of their own, each with its part of the
-    copies; partial results stay.
-
-    ``shares``: a temporary whose parts (its first dimension) this stage combines: the tiles that hold the parts of
-    one block finish equal shares of it, dealt as in `TileMapping`.  "": each tile finishes its own block.
+    ``first``, ``last``: keys of a row before one of ``first`` or after one of ``last`` weigh nothing.  Blocks of keys
+    that end before the smallest of a ``first`` among their rows, or begin after the largest of a ``last``, are not run.
     """
 
-    copied: tuple[Count, ...] = ()
-    weights: int = -1
-    outputs: str = ""
-    inputs: str = ""
-    steps: tuple[Count, ...] = ()
-    shares: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TileMapping:
-    """Which tiles own the elements of a tensor, on a machine that has no memory but theirs.
-
-    ``finished``: each element stays at the tile that stores it in ``stage``.  ``planned``: it lies at tiles that
-    want it for load ``load`` of ``stage``: what r tiles want in one superstep is dealt to exactly these, by number,
-    in granules of 8 bytes of the copies' order, as evenly as granules allow, the longer shares first.
-    """
-
-    buffer: str
-    rule: Annotated[str, Among((PLANNED, FINISHED))]
-    stage: str
-    load: int = -1
+    at_loop: Count
+    loops: tuple[Loop, ...]
+    first: tuple[Index, ...] = ()
+    last: tuple[Index, ...] = ()
 
 
 class _Remembered:
@@ -292,6 +268,8 @@ class Stage(_Remembered):
     this one's are computed. Behind a block's last row these need not exist; values are the same. In a contraction it is
     the loop over panels around the loop over rows of register tiles: each of these prefetches, at each step of the
     reduction, one vector of the next panel (see `loops`), and together they prefetch all of it.
+
+    ``inner``: of a chain, else None: ``loops`` are then those of its outer contraction, without copies.
     """
 
     name: str
@@ -307,6 +285,7 @@ class Stage(_Remembered):
     once: bool = False
     superstep: Superstep | None = None
     prefetch: int = -1
+    inner: InnerNest | None = None
 
     def __hash__(self) -> int:
         try:

@@ -7,7 +7,7 @@ sampled size, the best is predicted within `CLOSE` of the best constructed there
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -136,6 +136,7 @@ def regime_map(
     reference = Reference(expression, device)
     constructed: dict[int, tuple[Mapping[str, int], float]] = {}
     plans: dict[RProgram, Plan] = {}
+    apart = replace(options, shapes=replace(options.shapes, chains=False))  # chains are no plans
     most_rows = expression.count({name: one.high for name, one in expression.dims.items()})
     for sizes in sampled_sizes(expression.dims, extra):
         buffers = reference.open_at(sizes)
@@ -143,7 +144,7 @@ def regime_map(
             continue
         count = expression.count(sizes)
         outputs, inputs = expression.at(sizes)
-        found = construct(planned(outputs, device, options, inputs), device, options, top_k=_EACH)  # type: ignore[arg-type]
+        found = construct(planned(outputs, device, apart, inputs), device, options, top_k=_EACH)  # type: ignore[arg-type]
         constructed[count] = sizes, priced([found[0].program], limited(device, options))[0]
         for plan in [plan for one in found if (plan := plan_of(one.program, buffers, count, most_rows)) is not None]:
             plans.setdefault(plan.largest(device), plan)

@@ -19,6 +19,7 @@ from math import prod
 
 from rollergen.tile.affine_traffic import count_affine, has_separate_dimensions
 from rollergen.tile.axis_tiles import AxisTiles, StageLike, axis_tiles, block_digits
+from rollergen.tile.chain_tiles import chain_tiles
 from rollergen.tile.gather_traffic import count_enumerated
 from rollergen.tile.guarded_access import Access
 
@@ -54,9 +55,11 @@ def traffic(stage: StageLike, transaction_bytes: int, blocks: Sequence[int] | No
         access = Access.of(indices, buffer.shape, guard, buffer.dtype, transaction_bytes).by_axis(op.ranges())
         tiles = transactions = 0
         for digits in _chosen(stage, blocks):
-            axes = axis_tiles(stage, depth, digits)
-            tiles += prod(len(own.bases) for own in axes.values())
-            transactions += _transactions(access, axes)
+            storing = role == "store"
+            alike = chain_tiles(stage, digits, storing) if stage.inner else [axis_tiles(stage, depth, digits)]
+            for axes in alike:
+                tiles += prod(len(own.bases) for own in axes.values())
+                transactions += _transactions(access, axes)
         found.append(Traffic(stage.name, buffer.name, role, number, tiles, transactions))
     return tuple(found)
 

@@ -48,6 +48,8 @@ class CodeShapes:
     ``warp_tiles``: the threads of an execution width share a near-square tile; else rows of the block's.
     ``block_order``: blocks are swizzled where a wave of them then reads less; else they run row by row.
     ``split_reductions``: a reduction with few outputs may be cut into parts, put together by a second kernel.
+    ``chains``: a contraction whose results weigh the terms of another one (attention) is computed block by block with
+    it, on devices whose blocks are one thread; else each is a kernel of its own.
     """
 
     shuffles: bool = True
@@ -67,6 +69,7 @@ class CodeShapes:
     warp_tiles: bool = True
     block_order: bool = True
     split_reductions: bool = True
+    chains: bool = True
 
 
 ALL_SHAPES = CodeShapes()

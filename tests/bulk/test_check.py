@@ -7,7 +7,7 @@ import pytest
 from rollergen.errors import ProgramError
 from rollergen.hal.load import load_device
 from rollergen.program.check import check
-from rollergen.program.rprogram import TileMapping
+from rollergen.program.supersteps import TileMapping
 from tests.bulk.vectors import VECTORS, program_of
 
 PROGRAM = program_of(VECTORS["matmul of float32"])

@@ -268,9 +268,24 @@ def _scanned(w: Writer, x: Line) -> str:
     return f"rg.scan({combine}, ({x.target}, {x.target}), {axis}, identity=(1, 0), {ways})[1]"
 
 
+def _attention(w: Writer, x: Line) -> str:
+    """Rows of a matrix, or of several, that attend to keys: masked, causal, or with other scores than products."""
+    if "float" not in x.dtype or len(x.shape) < 2 or x.shape[-1] < 2 or x.shape[-2] < 2:
+        return ""
+    keys, columns = w.random.choice([2, 5, 16, 33, 70]), w.random.choice([2, 7, 16, 24])
+    lead = x.shape[:-2] if w.random.random() < 0.7 else ()
+    k, v = w.given((*lead, keys, x.shape[-1]), x.dtype), w.given((*lead, keys, columns), x.dtype)
+    how = w.random.choice(["", ", is_causal=True", "mask", "sigmoid"])
+    if how == "sigmoid":
+        turned = f"ops.transpose({k}, {len(lead)}, {len(lead) + 1})"
+        return f"ops.matmul(ops.sigmoid(ops.matmul({x.target}, {turned})), {v})"
+    mask = f", {w.given((x.shape[-2], keys), x.dtype)}" if how == "mask" else how
+    return f"ops.scaled_dot_product_attention({x.target}, {k}, {v}{mask})"
+
+
 STEPS: tuple[tuple[Step, int], ...] = (
     (unary, 3), (_binary, 4), (_choice, 1), (_reduction, 3), (_own_reduction, 1), (_rows, 1), (_product, 3),
     (_einsum, 2), (_convolution, 4), (_composite, 2), (_view, 4), (_indexed, 2), (_cast, 1), (_refused, 1), (_taken, 1),
-    (_scanned, 1),
+    (_scanned, 1), (_attention, 1),
 )  # fmt: skip
 """Each with its weight."""

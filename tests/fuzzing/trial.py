@@ -7,18 +7,24 @@ import resource
 import time
 from dataclasses import dataclass, fields, replace
 from random import Random
+from typing import Any
 
 from rollergen.construct import construct
+from rollergen.construct.chains import runs_chains
 from rollergen.dropped import every_drop_raises
 from rollergen.emit import Source, emit
 from rollergen.errors import DoesNotFitError, RollergenError
 from rollergen.expr.canonical import canonicalize
+from rollergen.expr.one_stage import RowLimits
+from rollergen.expr.stages import Graph
 from rollergen.gate.oracle import expression_oracle
+from rollergen.hal.spec import Device
 from rollergen.measure.bench import Lost
 from rollergen.measure.isolation import Worker
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.worker import Limits, Setup
 from rollergen.options import BuildOptions
+from rollergen.program.chains import chain_roles
 from rollergen.targets import resolve
 from rollergen.tile.rules import AlignmentRules, CodeShapes
 from tests.fuzzing.recipes import Recipe
@@ -54,6 +60,15 @@ class Failure:
     text: str
 
 
+def cut(outputs: tuple[Any, ...], device: Device, options: BuildOptions) -> Graph:
+    """The stages of the outputs: chains of contractions are one wherever they can be, faster or not."""
+    if options.shapes.chains and runs_chains(device):
+        graph = canonicalize(outputs, rows=RowLimits(chains=True))
+        if all(op.inner is None or chain_roles(op) for op in graph.tensor_ops):
+            return graph
+    return canonicalize(outputs)
+
+
 class Trials:
     """Runs recipes in a process of their own, which is replaced where one ends it."""
 
@@ -70,7 +85,7 @@ class Trials:
         try:
             with every_drop_raises():
                 outputs = recipe.outputs()
-                graph = canonicalize(outputs)
+                graph = cut(outputs, spec, options)
                 emit(construct(graph, spec, top_k=1)[0].program, spec)
                 ranked = construct(graph, spec, options, TOP_K)
                 sources = [emit(one.program, spec, "opencl") for one in ranked]

@@ -12,8 +12,9 @@ from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.values import Const, Load
 from rollergen.program.node_types import NODES, SIGNATURES, Node, OneOf, Perhaps, Whole
-from rollergen.program.rprogram import Loop, RProgram, Stage, Superstep
+from rollergen.program.rprogram import Loop, RProgram, Stage
 from rollergen.program.serial import DEEPEST, FORMAT, from_json, from_text, to_json, to_text
+from rollergen.program.supersteps import Superstep
 from tests.program.random_programs import matmuls
 from tests.programs import ALL
 

@@ -27,7 +27,8 @@ from rollergen.program.check.program import check
 from rollergen.program.interpreter import reduce
 from rollergen.program.interpreter.memory import Memory
 from rollergen.program.interpreter.values import Scope, evaluate
-from rollergen.program.rprogram import PLANNED, RProgram, Stage
+from rollergen.program.rprogram import RProgram, Stage
+from rollergen.program.supersteps import PLANNED
 
 Array = Any
 

@@ -35,7 +35,8 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import costs_of
-from rollergen.program.rprogram import FINISHED, RProgram, Stage
+from rollergen.program.rprogram import RProgram, Stage
+from rollergen.program.supersteps import FINISHED
 
 Array = Any
 

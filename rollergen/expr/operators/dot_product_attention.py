@@ -89,7 +89,7 @@ def scaled_dot_product_attention(
 def _seen(weights: Tensor, scores: Tensor) -> Tensor:
     """`weights`, 0 in rows whose scores are all -inf."""
     top = amax(scores, -1, True)
-    return rg.compute(weights.shape, lambda *i: rg.select(top[(*i[:-1], 0)] > -math.inf, weights[i], 0.0))
+    return rg.compute(weights.shape, lambda *i: rg.select(top[(*i[:-1], 0)] == -math.inf, 0.0, weights[i]))
 
 
 def _check_mask(mask: Tensor, query: Tensor, scores: tuple[int, int]) -> None:

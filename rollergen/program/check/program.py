@@ -13,6 +13,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Buffer, Partial, Value, Var, axes_of, walk
 from rollergen.hal.spec import Device
+from rollergen.program.check.chains import check_chain
 from rollergen.program.check.nest import check_nest, refuse
 from rollergen.program.check.supersteps import check_bulk
 from rollergen.program.check.tiles import check_tiles
@@ -57,6 +58,9 @@ def _check(program: RProgram, device: Device | None, sound: set[int]) -> None:
             check_op(stage)
             sound.add(id(stage.op))
         axes = {axis.name: axis for axis in stage.op.axes}
+        if stage.inner is not None:
+            check_chain(stage, device)
+            continue
         check_nest(stage, axes, device)
         first_inner = len([loop for loop in stage.loops if loop.kind == GRID or loop.kind in PARALLEL])
         check_tiles(stage, axes, loads, first_inner, device)
@@ -134,7 +138,7 @@ def _check_once(stage: Stage, reads: set[str], built: set[str]) -> None:
     built.add(stage.op.output.name)
 
 
-ROLES = ("spatial", "reduce", "row")
+ROLES = ("spatial", "reduce", "row", "inner")
 
 
 def check_op(stage: Stage) -> None:
@@ -161,6 +165,11 @@ def _check_reductions(stage: Stage) -> None:
     op = stage.op
     rows = {axis.name for axis in op.of_role("row")}
     reduce = {axis.name for axis in op.of_role("reduce")}
+    inner = {axis.name for axis in op.of_role("inner")}
+    if inner and (op.inner is None or stage.inner is None):
+        raise ProgramError(
+            f"stage {stage.name} has inner axes {sorted(inner)}; expected a first reduction over them, and its nest"
+        )
     if rows and reduce:
         raise ProgramError(
             f"stage {stage.name} has row axes {sorted(rows)} and reduce axes {sorted(reduce)}; expected one kind"
@@ -169,10 +178,11 @@ def _check_reductions(stage: Stage) -> None:
         raise ProgramError(f"stage {stage.name} has reduce axes {sorted(reduce)} and no reduction; expected one")
     done: set[str] = set()
     for reduction in op.reductions:
-        if set(reduction.axes) != (rows or reduce):
+        own = inner if reduction is op.inner else rows or reduce
+        if set(reduction.axes) != own:
             raise ProgramError(
                 f"stage {stage.name}: reduction {reduction.name} is over {sorted(reduction.axes)}; "
-                f"expected exactly {sorted(rows or reduce)}"
+                f"expected exactly {sorted(own)}"
             )
         dtypes = tuple(body.dtype for body in reduction.bodies)
         identity = tuple(const.dtype for const in reduction.combiner.identity)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rollergen.errors import ProgramError
 from rollergen.hal.spec import Device
 from rollergen.program.check.nest import refuse
-from rollergen.program.rprogram import FINISHED, PLANNED, SERIAL, RProgram, Stage, Superstep
+from rollergen.program.rprogram import SERIAL, RProgram, Stage
+from rollergen.program.supersteps import FINISHED, PLANNED, Superstep
 
 
 def check_bulk(program: RProgram, device: Device | None) -> None:

@@ -21,6 +21,7 @@ from rollergen.program.blocks import edge_blocks, grid_positions
 from rollergen.program.check.program import check
 from rollergen.program.interpreter import points as nest
 from rollergen.program.interpreter import reduce
+from rollergen.program.interpreter.chains import run_chain_block
 from rollergen.program.interpreter.levels import Levels
 from rollergen.program.interpreter.loads import executed_everywhere, fill, fill_ring, read_load, read_take
 from rollergen.program.interpreter.memory import Memory, offsets, poison
@@ -89,8 +90,9 @@ def execute(
             _require_capacity(stage, device)
             counter = TrafficCounter(stage.name, stage.op, transaction_bytes)
             run = StageRun(plan_stage(stage, device), memory, counter)
+            of_block = run_block if stage.inner is None else run_chain_block
             for number in chosen[stage.name]:
-                run_block(run, number)
+                of_block(run, number)
             traffic.extend(counter.records())
     return Interpretation(
         outputs={buffer.name: memory.array(buffer) for buffer in program.outputs},

@@ -33,6 +33,7 @@ from rollergen.expr.values import (
     axes_of,
     walk,
 )
+from rollergen.program.model.chain_work import chain_flops
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product
 from rollergen.program.rprogram import KeptRow, Stage
 
@@ -343,7 +344,9 @@ def divisors_of(index: Index, axis: str) -> frozenset[int]:
 
 
 def flops_of(stage: Stage) -> int:
-    """Arithmetic operations of the tensor op, a multiply-add counted as two."""
+    """Arithmetic operations of the tensor op, a multiply-add counted as two; of a chain those of its contractions."""
+    if stage.inner is not None:
+        return chain_flops(stage)
     facts = facts_of(stage.op, stage.kept_rows)
     total = 0
     for phase in facts.phases:

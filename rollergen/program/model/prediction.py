@@ -8,6 +8,7 @@ from rollergen.errors import ProgramError
 from rollergen.hal.languages import Machine
 from rollergen.hal.spec import Device
 from rollergen.program.model.ahead import read_ahead
+from rollergen.program.model.chains import predict_chain
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import flops_of
 from rollergen.program.model.limiters.issue import instructions_of
@@ -46,9 +47,11 @@ def predict_stage(stage: Stage, device: Device, alone: bool | None = None) -> St
     """Predicted time of one launch and its breakdown.
 
     Loops, copies and stores may have int64 arrays of one length (a batch of programs with one loop structure and one
-    tensor op) for their sizes; every number of the answer is then an array. ``alone``: whether the blocks run on the
-    calling thread; None: where that takes less.
+    tensor op; no chain) for their sizes; every number of the answer is then an array. ``alone``: whether the blocks run
+    on the calling thread; None: where that takes less.
     """
+    if stage.inner is not None:
+        return predict_chain(stage, device, alone)
     nest, work, way, on_caller = found = launched(stage, device, alone=alone)
     count = programs(stage)
     said = lambda figure: of_each(figure, count) if count > 1 else np.asarray(figure).item()

@@ -1,0 +1,245 @@
+"""Operands and results of chains: elements of one row in each lane, or one for all of them; turned between the order of
+memory and that of rows side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rollergen.expr.chains import ROW, SUM
+from rollergen.expr.index import Index
+from rollergen.expr.values import Binary, Cast, Load, Partial, Select, Unary, Value, Var, walk
+from rollergen.lower.arithmetic import Scope, evaluate
+from rollergen.lower.expressions import Element, Expr, Inside, Name, Operation, Pointer, Read, position, register_dtype
+from rollergen.lower.fills import turn
+from rollergen.lower.ir import PRIVATE, Write
+from rollergen.lower.masks import in_lanes
+from rollergen.lower.nest import Nest
+from rollergen.lower.place import Place, clipped, when_all
+from rollergen.lower.writer import Writer
+from rollergen.program.chains import ChainRoles, ChainTile
+from rollergen.program.rprogram import GRID, UNROLL
+
+_F32 = "float32"
+_ZERO = Index()
+Axes = Mapping[str, Index]
+
+
+class ChainPlaces:
+    """Where a chain's operands lie: the axes at a vector of rows, a key and a column.
+
+    ``overhangs``: whether the last tile of rows does; lanes beyond the last row read its elements, and store nothing.
+    """
+
+    def __init__(self, out: Writer, nest: Nest, roles: ChainRoles, tile: ChainTile) -> None:
+        self.out, self.nest, self.roles, self.tile = out, nest, roles, tile
+        self.extent = nest.extents[roles.rows]
+        self.overhangs = self.extent % tile.rows > 0
+        self._outermost = Place.outermost(nest)
+        self._of = {(loop.axis, loop.kind): p for p, loop in enumerate(nest.loops)}
+        of_axis = lambda axis: [p for p, loop in enumerate(nest.loops) if loop.axis == axis and loop.kind != GRID]
+        self._key, self._column = of_axis(roles.key), of_axis(roles.column)
+        grid = [p for p, loop in enumerate(nest.loops) if loop.axis == roles.rows and loop.kind == GRID]
+        self.first_row = (Index.axis(nest.variables[grid[0]]) * tile.rows).simplify(out.ranges)
+        self.rows_left = Index((), tile.rows)
+        self.row_range = self.first_row, self.first_row + (tile.rows - 1)
+        self._rows: list[Index] = []
+        if self.overhangs:
+            left = self.first_row * -1 + self.extent
+            low, high = left.bounds(out.ranges)
+            value = clipped(position(left, out.ranges), low, high, tile.rows)
+            self.rows_left = out.integer("rows", value, (1, tile.rows))
+            self.row_range = self.first_row, self.first_row + self.rows_left - 1
+
+    def place(self, v: int = 0, key: Index = _ZERO, column: Index = _ZERO) -> Place:
+        """The place of vector ``v`` of rows, of a key and of a column."""
+        changes = {self._of[self.roles.rows, UNROLL]: Index((), v)}
+        changes |= dict.fromkeys([*self._key, *self._column], Index())
+        changes |= {self._key[1]: key, self._column[1]: column}
+        return self._outermost.bind(changes)
+
+    def scope(
+        self, place: Place, *, lanes: bool = False, inner: Axes | None = None, row: Index | None = None,
+        partials: Mapping[tuple[str, int], Expr] | None = None, variables: Mapping[str, Expr] | None = None,
+    ) -> Scope:  # fmt: skip
+        """What values mean at a place: in all ``lanes``, or for one ``row``, or where rows do not matter."""
+        axes = {**place.axes, **(inner or {})}
+        if row is not None:
+            axes[self.roles.rows] = row
+        known = partials or {}
+        return Scope(
+            place,
+            self.nest.lane if lanes else None,
+            lambda load: self._load(load, axes, lanes),
+            lambda partial: known[partial.name, partial.component],
+            variables or {},
+        )
+
+    def _load(self, load: Load, axes: Axes, lanes: bool) -> Expr:
+        if not lanes or self.roles.rows not in load.axes():
+            return self._element(load, axes)
+        return self._gathered(load, axes)
+
+    def _element(self, load: Load, axes: Axes) -> Expr:
+        offset = load.offset().substitute(axes).simplify(self.out.ranges)
+        pointer, short = self.out.place(self.nest.parameters[load.buffer.name], offset)
+        return Read(pointer, short, register_dtype(load.dtype))
+
+    def _gathered(self, load: Load, axes: Axes) -> Expr:
+        """An element of each lane's row, through an array."""
+        lane = self.nest.lane
+        assert lane is not None
+        out, dtype = self.out, register_dtype(load.dtype)
+        array = out.array("lanes", PRIVATE, dtype, lane.width, 64)
+        row = axes[self.roles.rows]
+        for number in range(lane.width):
+            at = row.substitute({lane.variable: Index((), number)})
+            here = {**axes, self.roles.rows: self._existing(at)}
+            out.write(Write(array, Index((), number), self._element(load, here)))
+        return Read(array, Index(), dtype, lane.width, aligned=True)
+
+    def _existing(self, row: Index) -> Index:
+        """The row, or the last one where it lies beyond."""
+        if not self.overhangs:
+            return row
+        number = (row - self.first_row).simplify(self.out.ranges)
+        last = self.rows_left - 1
+        inside = Operation("lt", (position(number, self.out.ranges), position(last, self.out.ranges)), "bool")
+        pair = (position(number, self.out.ranges), position(last, self.out.ranges))
+        value = Operation("select", (inside, *pair), pair[0].dtype)
+        return self.first_row + self.out.integer("row", value, (0, self.tile.rows - 1))
+
+
+def turned_queries(
+    places: ChainPlaces, queries: Value, array: Callable[[str, int], Pointer]
+) -> Pointer:
+    """The queries of the tile in an array [inner][row], in which a vector is one element of neighbouring rows."""
+    out, roles, tile, nest = places.out, places.roles, places.tile, places.nest
+    sizes = [nest.extents[axis] for axis in roles.inner]
+    count = 1
+    for size in sizes:
+        count *= size
+    target = array("queries", count * tile.rows)
+    last = roles.inner[-1]
+    whole = 0
+    if isinstance(queries, Load) and queries.dtype == _F32 and len(roles.inner) == 1 and tile.lanes > 1:
+        offset = queries.offset()
+        if offset.coefficient(last) == 1 and last not in offset.without(last).axes():
+            whole = sizes[-1] // tile.lanes
+            _turn_in(places, queries, target, whole)
+    left = count - whole * tile.lanes
+    if left:
+        with out.loop(out.names.fresh("row"), tile.rows, (0, tile.rows - 1)) as number:
+            row = places._existing(places.first_row + number)
+            with out.loop(out.names.fresh(last), count, (0, count - 1), start=whole * tile.lanes) as flat:
+                inner, rest = {}, flat
+                for axis, size in zip(reversed(roles.inner), reversed(sizes), strict=True):
+                    inner[axis], rest = (rest % size).simplify(out.ranges), (rest // size).simplify(out.ranges)
+                value = evaluate(out, places.scope(places.place(), inner=inner, row=row), queries)
+                out.write(Write(target, flat * tile.rows + number, value))
+    return target
+
+
+def _turn_in(places: ChainPlaces, queries: Load, target: Pointer, whole: int) -> None:
+    """Squares of as many rows as lanes, turned in registers."""
+    out, tile, last = places.out, places.tile, places.roles.inner[-1]
+    lanes = tile.lanes
+    pointer = places.nest.parameters[queries.buffer.name]
+    for v in range(tile.vectors):
+        with out.loop(out.names.fresh("square"), whole, (0, whole - 1)) as square:
+            rows = out.register("square_rows", _F32, (lanes,), lanes)
+            for number in range(lanes):
+                row = places._existing(places.first_row + v * lanes + number)
+                axes = {**places.place().axes, places.roles.rows: row, last: square * lanes}
+                offset = queries.offset().substitute(axes).simplify(out.ranges)
+                value = Read(*out.place(pointer, offset), _F32, lanes)
+                out.assign(Element(rows, (Index((), number),), _F32, lanes), value)
+            turn(out, rows, _F32, lanes)
+            for number in range(lanes):
+                at = (square * lanes + number) * tile.rows + v * lanes
+                out.write(Write(target, at, Element(rows, (Index((), number),), _F32, lanes), aligned=True))
+
+
+def finished_results(places: ChainPlaces, result: Value, sums: Pointer, pair: tuple[str, str] | None) -> None:
+    """The results of all rows and columns: in the array of the sums, then in the output."""
+    out, tile, nest, roles = places.out, places.tile, places.nest, places.roles
+    lanes, columns = tile.lanes, nest.extents[roles.column]
+    for v in range(tile.vectors):
+        register = lambda name, v=v: Element(name, (Index((), v),), _F32, lanes)
+        known: dict[tuple[str, int], Expr] = {}
+        if pair is not None:
+            known = {(ROW, component): register(name) for component, name in enumerate(pair)}
+        made: dict[Value, Name] = {}
+        scope = places.scope(places.place(v=v), lanes=True, partials=known)
+        for part in _of_rows(result):
+            if part not in made:
+                made[part] = out.let("of_row", in_lanes(evaluate(out, scope, part), lanes))
+        names = {part: f"of_row{number}" for number, part in enumerate(made)}
+        body = _replaced(result, names)
+        if body == Partial(SUM, _F32):
+            continue
+        with out.loop(out.names.fresh(roles.column), columns, (0, columns - 1)) as at:
+            offset = at * tile.rows + v * lanes
+            held = out.let("sum", Read(sums, offset, _F32, lanes, aligned=True))
+            known[SUM, 0] = held
+            variables = {names[part]: value for part, value in made.items()}
+            here = places.scope(places.place(v=v, column=at), lanes=True, partials=known, variables=variables)
+            out.write(Write(sums, offset, in_lanes(evaluate(out, here, body), lanes), aligned=True))
+    _store(places, sums)
+
+
+def _of_rows(value: Value) -> list[Value]:
+    """The largest parts of the result that are the same for all columns."""
+    arithmetic = isinstance(value, (Unary, Binary, Select, Cast)) and value.dtype != "bool"
+    if arithmetic and not any(isinstance(node, Partial) and node.name == SUM for node in walk(value)):
+        return [value]
+    return [part for child in value.children() for part in _of_rows(child)]
+
+
+def _replaced(value: Value, names: Mapping[Value, str]) -> Value:
+    if value in names:
+        return Var(names[value], value.dtype)
+    children = value.children()
+    return value.with_children(tuple(_replaced(child, names) for child in children)) if children else value
+
+
+def _store(places: ChainPlaces, sums: Pointer) -> None:
+    """The array of results, turned, to where they belong."""
+    out, tile, nest, roles = places.out, places.tile, places.nest, places.roles
+    output, columns = nest.parameters[nest.op.output.name], nest.extents[roles.column]
+    offset = nest.op.stored().offset()
+    alone = offset.coefficient(roles.column) == 1 and roles.column not in offset.without(roles.column).axes()
+    whole = columns // tile.lanes if alone and tile.lanes > 1 else 0
+    if whole:
+        _turn_out(places, sums, whole)
+    if columns > whole * tile.lanes:
+        left = places.rows_left
+        stop = left.const if not left.terms else position(left, out.ranges)
+        with out.loop(out.names.fresh("row"), stop, (0, tile.rows - 1)) as number:
+            name = out.names.fresh(roles.column)
+            with out.loop(name, columns, (0, columns - 1), start=whole * tile.lanes) as at:
+                axes = {**places.place(column=at).axes, roles.rows: places.first_row + number}
+                here = offset.substitute(axes).simplify(out.ranges)
+                value = Read(sums, at * tile.rows + number, _F32)
+                out.write(Write(*out.place(output, here), value))
+
+
+def _turn_out(places: ChainPlaces, sums: Pointer, whole: int) -> None:
+    """Squares of as many columns as lanes, turned in registers."""
+    out, tile, nest, roles = places.out, places.tile, places.nest, places.roles
+    lanes, output = tile.lanes, nest.parameters[nest.op.output.name]
+    for v in range(tile.vectors):
+        with out.loop(out.names.fresh("square"), whole, (0, whole - 1)) as square:
+            rows = out.register("square_rows", _F32, (lanes,), lanes)
+            for number in range(lanes):
+                at = (square * lanes + number) * tile.rows + v * lanes
+                value = Read(sums, at, _F32, lanes, aligned=True)
+                out.assign(Element(rows, (Index((), number),), _F32, lanes), value)
+            turn(out, rows, _F32, lanes)
+            for number in range(lanes):
+                axes = {**places.place(column=square * lanes).axes, roles.rows: places.first_row + v * lanes + number}
+                here = nest.op.stored().offset().substitute(axes).simplify(out.ranges)
+                there = places.rows_left * -1 + (v * lanes + number)
+                beyond = there.bounds(out.ranges)[1] >= 0
+                turned = Element(rows, (Index((), number),), _F32, lanes)
+                with when_all(out, [Inside(there, None, 0)] if beyond else []):
+                    out.write(Write(*out.place(output, here), turned))

@@ -1,0 +1,62 @@
+"""Tiles of chains of two contractions: which rows and which keys a block reads, where scores rule keys out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+import numpy as np
+
+from rollergen.expr.index import Index
+from rollergen.tile.axis_tiles import AxisTiles, StageLike, axis_tiles, block_digits
+from rollergen.tile.segments import Progression
+
+Digits = Mapping[int, int] | None
+
+
+def chain_tiles(stage: StageLike, digits: Digits, storing: bool = False) -> Iterator[dict[str, AxisTiles]]:
+    """The tiles of each axis, of blocks that run the same keys at a time; ``digits`` as `axis_tiles` has them.
+
+    ``storing``: of what is stored, which is also by blocks that run no keys."""
+    inner, bounds = stage.inner, (*stage.inner.first, *stage.inner.last)
+    key, rows = stage.loops[inner.at_loop - 1], stage.loops[-1].axis
+    for own in _apart(stage, digits, any(index.axes() - {rows} for index in bounds)):
+        axes = axis_tiles(stage, 0, own)
+        for axis in stage.op.of_role("inner"):
+            axes[axis.name] = AxisTiles(axis.name, axis.extent, _ZERO, Progression(axis.extent, 1))
+        for base in axes[rows].bases if bounds else [None]:
+            if base is not None:
+                axes[rows] = AxisTiles(rows, axes[rows].extent, np.array([base]), axes[rows].tile)
+            begin, end = (0, 1) if storing else _keys(stage, axes, rows)
+            axes[key.axis] = AxisTiles(key.axis, end, np.array([begin]), Progression(max(end - begin, 1), 1))
+            yield axes
+
+
+_ZERO = np.zeros(1, dtype=np.int64)
+
+
+def _apart(stage: StageLike, digits: Digits, each: bool) -> Iterator[Digits]:
+    """Every block by itself where bounds of keys differ along other axes than the rows'."""
+    if digits is not None or not each:
+        yield digits
+        return
+    for block in range(prod(loop.extent for loop in stage.loops if loop.kind == "grid")):
+        yield block_digits(stage, block)
+
+
+def _keys(stage: StageLike, axes: Mapping[str, AxisTiles], rows: str) -> tuple[int, int]:
+    """The keys that a block runs: from the first to, without, the last one."""
+    inner, key = stage.inner, stage.loops[stage.inner.at_loop - 1]
+    extent = next(axis.extent for axis in stage.op.axes if axis.name == key.axis)
+    begin, end = 0, extent
+    at = {axis: int(tiles.bases[0]) for axis, tiles in axes.items()}
+    own = axes[rows]
+    for which, bounds in ((0, inner.first), (1, inner.last)):
+        for index in bounds:
+            here = index.substitute({axis: Index((), at[axis]) for axis in index.axes() - {rows}})
+            low, high = here.bounds({rows: (at[rows], min(at[rows] + own.last_offset, own.extent - 1))})
+            if which:
+                end = min(end, (high // key.stride + 1) * key.stride)
+            else:
+                begin = max(begin, low // key.stride * key.stride)
+    return min(max(begin, 0), extent), max(min(max(begin, 0), extent), min(end, extent))

@@ -1,0 +1,206 @@
+"""Chains of two contractions: found by structure, equal in every reader, right beside float64, also on hostile scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.errors import ProgramError
+from rollergen.expr.chains import ruled_out
+from rollergen.hal.load import load_device
+from rollergen.program.check import check
+from rollergen.program.interpreter import interpret
+from rollergen.program.model import predict
+from rollergen.program.serial import from_json, to_json
+from rollergen.tile.exact_traffic import traffic
+from tests.agreement.chains import SCORES, arrays_of, attention, chained, program
+from tests.agreement.readers import device, run_opencl
+
+T = rg.tensor
+TILES = ((2, 32, 8, 8), (1, 16, 4, 6), (3, 48, 3, 5))
+"""(vectors, keys, keys side by side, columns side by side)"""
+
+
+def operands(heads=4, rows=37, keys=50, depth=20, columns=13, shared=2):
+    return T("q", (heads, rows, depth)), T("k", (heads // shared, keys, depth)), T("v", (heads // shared, keys, columns))
+
+
+def agree(expr, made, arrays, tolerance=2e-5):
+    """The interpreter and the emitted source, beside the definition; the interpreter's bytes beside the closed forms."""
+    cpu = device("cpu")
+    want = expr.evaluate(*[arrays[b.name] for b in made.inputs])
+    found = interpret(made, arrays, cpu)
+    (name,) = found.outputs
+    for got in (found.outputs[name], run_opencl(made, arrays, cpu)[name]):
+        assert np.array_equal(np.isnan(got), np.isnan(want))
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * np.nanmax(np.abs(want), initial=1e-3))
+    counted = [(one.tensor, one.tiles, one.transactions) for one in found.traffic]
+    (stage,) = made.stages
+    assert counted == [(t.tensor, t.tiles, t.transactions) for t in traffic(stage, cpu.backing.transaction_bytes)]
+    assert from_json(to_json(made)) == made
+    assert 0 < predict(made, cpu).seconds < 1
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_scores_of_ones_own_are_one_stage_in_every_reader(name):
+    expr = attention(*operands(), SCORES[name])
+    for tile in TILES[: 1 + (name in ("causal", "window"))]:
+        made = program(expr, device("cpu"), tile)
+        agree(expr, made, arrays_of(made))
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 8, 8), (1, 40, 16, 16), (33, 1, 24, 2), (5, 129, 32, 40), (64, 64, 128, 3)])
+@pytest.mark.parametrize("name", ["scaled", "causal"])
+def test_tails_of_every_size_agree(shape, name):
+    rows, keys, depth, columns = shape
+    if 1 in (rows, keys):
+        rows, keys = max(rows, 2), max(keys, 2)
+    expr = attention(*operands(2, rows, keys, depth, columns, 1), SCORES[name])
+    made = program(expr, device("cpu"), TILES[0])
+    agree(expr, made, arrays_of(made))
+
+
+@pytest.mark.parametrize("name", ["cpu", "cortex-a53"])
+def test_vectors_of_8_and_of_4_lanes_agree(name):
+    spec = load_device(name)
+    expr = attention(*operands(2, 21, 30, 12, 10, 1), SCORES["causal"])
+    made = program(expr, spec, (2, 16, 4, 4))
+    arrays = arrays_of(made)
+    assert made.stages[0].compute.lanes in (4, 8)
+    for got in (interpret(made, arrays, spec).outputs["out"], run_opencl(made, arrays, spec)["out"]):
+        np.testing.assert_allclose(got, expr.evaluate(*[arrays[b.name] for b in made.inputs]), rtol=1e-5, atol=1e-5)
+
+
+def test_rows_that_see_no_key_are_not_a_number_as_the_definition_has_them():
+    expr = attention(*operands(2, 80, 20, 8, 8, 1), SCORES["window"])
+    made = program(expr, device("cpu"), (1, 16, 4, 4))
+    agree(expr, made, arrays_of(made))
+    assert np.isnan(interpret(made, arrays_of(made), device("cpu")).outputs["out"][:, 40:]).all()
+
+
+def test_weights_without_a_row_are_a_chain_without_a_pair():
+    expr = attention(*operands(), SCORES["scaled"], plain=True)
+    made = program(expr, device("cpu"), TILES[0])
+    assert [one.name for one in made.stages[0].op.reductions] == ["r0", "r2"]
+    agree(expr, made, arrays_of(made))
+
+
+def test_weights_that_are_divided_first_are_the_same_chain():
+    ours, theirs = (attention(*operands(), SCORES["causal"], divided=one) for one in (True, False))
+    assert chained(ours).tensor_ops[0].reductions == chained(theirs).tensor_ops[0].reductions
+
+
+MASKS = {
+    "none": lambda: None,
+    "added": lambda: T("m", (37, 50)),
+    "true and false": lambda: T("m", (37, 50), "bool"),
+    "of keys": lambda: T("m", (1, 50), "bool"),
+    "of heads": lambda: T("m", (4, 37, 50)),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_operator_with_its_masks(mask, causal):
+    q, k, v = operands()
+    expr = rg.ops.scaled_dot_product_attention(q, k, v, MASKS[mask](), is_causal=causal, enable_gqa=True)
+    made = program(expr, device("cpu"), TILES[0])
+    arrays = arrays_of(made)
+    if mask == "true and false":
+        arrays["m"][5] = False  # a row that sees nothing is 0, as torch's
+    if mask == "added":
+        arrays["m"][5] = -math.inf
+    agree(expr, made, arrays)
+    if mask in ("true and false", "added"):
+        assert not run_opencl(made, arrays, device("cpu"))[made.outputs[0].name][:, 5].any()
+
+
+HOSTILE = {
+    "all equal": lambda q, k: (q.fill(1), k.fill(1)),
+    "large": lambda q, k: (q.fill(100), np.multiply(k, 100, out=k)),
+    "one hot": lambda q, k: (q.fill(1), k.fill(0), k.__setitem__((slice(None), 11), 1e4)),
+    "infinite": lambda q, k: k.__setitem__((0, 7, 3), np.inf),
+    "minus infinite": lambda q, k: (np.abs(q, out=q), k.__setitem__((0, slice(None), 3), -np.inf)),
+    "not a number": lambda q, k: k.__setitem__((1, 49, 0), np.nan),
+    "rising": lambda q, k: (q.fill(1), k.__setitem__(slice(None), np.arange(50, dtype=np.float32)[:, None] * 3)),
+    "falling": lambda q, k: (q.fill(1), k.__setitem__(slice(None), np.arange(50, dtype=np.float32)[:, None] * -3)),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_scores(name):
+    expr = attention(*operands(), SCORES["scaled"])
+    made = program(expr, device("cpu"), TILES[0])
+    arrays = arrays_of(made)
+    HOSTILE[name](arrays["q"], arrays["k"])
+    agree(expr, made, arrays, tolerance=2e-3 if name == "large" else 2e-5)  # exp of differences of numbers near 1e5
+
+
+def test_blocks_that_a_mask_rules_out_are_not_read():
+    whole, causal = (attention(*operands(2, 64, 64, 16, 16, 1), SCORES[name]) for name in ("scaled", "causal"))
+    read = lambda expr: {
+        one.tensor: one.transactions for one in traffic(program(expr, device("cpu"), (1, 16, 4, 4)).stages[0], 64)
+    }
+    tiles = 64 // 16
+    assert read(causal)["k"] / read(whole)["k"] == (tiles + 1) / (2 * tiles)
+    assert read(causal)["q"] == read(whole)["q"]
+
+
+def test_what_a_mask_rules_out_is_found_in_its_conditions():
+    bounds = lambda name: [
+        [str(one) for one in side] for side in ruled_out(chained(attention(*operands(), SCORES[name])).tensor_ops[0])
+    ]
+    assert bounds("causal") == bounds("causal, told the other way") == [[], ["i"]]
+    assert bounds("causal from the last row") == [[], ["i + 7"]]
+    assert bounds("window") == [["i - 15"], ["i"]]
+    assert bounds("prefix") == bounds("softcap") == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda s: replace(s, inner=None), "expected a first reduction over them, and its nest"),
+        (lambda s: replace(s, loops=s.loops[:-1]), "the loops are not those of a chain"),
+        (lambda s: replace(s, accumulator=replace(s.accumulator, at_loop=0)), "outside the blocks of keys"),
+        (lambda s: replace(s, inner=replace(s.inner, first=s.inner.last)), "leaves out keys"),
+        (lambda s: replace(s, guards=()), "expected a mask of i"),
+        (lambda s: replace(s, prefetch=0), "a chain has none of them"),
+    ],
+)
+def test_programs_that_are_no_chains_are_refused(change, problem):
+    made = program(attention(*operands(), SCORES["causal"]), device("cpu"), TILES[0])
+    check(made, device("cpu"))
+    with pytest.raises(ProgramError, match=problem):
+        check(replace(made, stages=(change(made.stages[0]),)), device("cpu"))
+
+
+def test_no_chain_where_a_result_reads_others_or_weights_know_their_columns():
+    q, k, v = operands()
+    plain = attention(q, k, v, SCORES["scaled"])
+    more = rg.compute(plain.shape, lambda h, i, e: plain[h, i, e] + T("r", plain.shape)[h, i, e])
+    assert [op.inner is None for op in chained(more).tensor_ops] == [False, True]
+    assert len(chained(rg.ops.softmax(rg.ops.matmul(q, T("p", (4, 20, 50))))).tensor_ops) > 1
+
+
+def test_construction_takes_a_chain_where_the_model_finds_it_faster():
+    expr = rg.ops.scaled_dot_product_attention(*(T(n, (2, 256, 64)) for n in "qkv"), is_causal=True)
+    fused, apart = (
+        rg.construct(expr, "cpu", options=rg.BuildOptions(shapes=rg.CodeShapes(chains=one))) for one in (True, False)
+    )
+    assert len(fused[0].stages) == 1 and fused[0].stages[0].inner and not fused[0].temporaries
+    assert len(apart[0].stages) > 2 and apart[0].temporaries
+    assert predict(fused[0], device("cpu")).seconds < predict(apart[0], device("cpu")).seconds
+    assert not any(stage.inner for one in rg.construct(expr, "v100", top_k=1) for stage in one.stages)
+
+
+def test_a_chain_is_built_checked_and_explained():
+    expr = rg.ops.scaled_dot_product_attention(*(T(n, (2, 40, 16)) for n in "qkv"), is_causal=True, name="O")
+    kernel = rg.build(expr, "cpu", cache=False, top_k=1)
+    said = kernel.explain()
+    assert "blocks of keys that no row of theirs sees are left out" in said
+    arrays = [np.random.default_rng(n).standard_normal((2, 40, 16)).astype(np.float32) for n in range(3)]
+    np.testing.assert_allclose(kernel(*arrays), expr.evaluate(*arrays), rtol=1e-5, atol=1e-5)
