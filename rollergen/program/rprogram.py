@@ -234,7 +234,8 @@ class InnerNest:
     sum and those of the outer contraction, which were added up with the largest so far, shrink once for each block.
 
     ``first``, ``last``: keys of a row before one of ``first`` or after one of ``last`` weigh nothing.  Blocks of keys
-    that end before the smallest of a ``first`` among their rows, or begin after the largest of a ``last``, are not run.
+    that end (the last one as if it were whole) before the smallest of a ``first`` among their rows, or begin after the
+    largest of a ``last``, are not run.
     """
 
     at_loop: Count

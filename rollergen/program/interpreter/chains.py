@@ -43,9 +43,8 @@ def run_chain_block(run: StageRun, number: int) -> None:
     own[column] = _along(2, 0, extents[column])
     held = _identities(op.reductions[1:])
     for begin in range(0, extents[key.axis], key.stride):
-        end = min(begin + key.stride, extents[key.axis])
-        if _is_run(stage.inner.first, stage.inner.last, own, begin, end):
-            own[key.axis] = _along(1, begin, end)
+        if _is_run(stage.inner.first, stage.inner.last, own, begin, begin + key.stride):
+            own[key.axis] = _along(1, begin, min(begin + key.stride, extents[key.axis]))
             _add_block(run, own, held)
     result = evaluate(op.result, _scope(run, own, held))
     _store(run, own, result)
