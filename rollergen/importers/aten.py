@@ -328,9 +328,10 @@ _MINIMUM = _binary(ops.minimum, conditions=lambda a, b: a & b)
 _LITERAL = (
     "acos", "acosh", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "asin", "asinh", "atan",
     "atan2", "atanh", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
-    "bitwise_xor", "ceil", "celu", "conv_transpose1d", "conv_transpose3d", "cos", "cosh", "erfc", "exp2", "expm1",
-    "fmod", "isinf", "isnan", "log10", "log1p", "log2", "logical_xor", "mish", "pixel_shuffle", "pixel_unshuffle",
-    "remainder", "sign", "sin", "sinh", "softshrink", "tan", "tril", "triu", "trunc",
+    "bitwise_xor", "ceil", "celu", "conv_transpose1d", "conv_transpose3d", "cos", "cosh", "cummax", "cummin",
+    "cumprod", "cumsum", "erfc", "exp2", "expm1", "fmod", "isinf", "isnan", "log10", "log1p", "log2",
+    "logcumsumexp", "logical_xor", "mish", "pixel_shuffle", "pixel_unshuffle", "remainder", "sign", "sin", "sinh",
+    "softshrink", "tan", "tril", "triu", "trunc",
 )  # fmt: skip
 """Operators of `rg.ops` that take ATen's arguments as they are."""
 
@@ -358,7 +359,6 @@ TABLE: dict[str, Function] = {
     "sum": _reduced(ops.sum, counts=True), "mean": _reduced(ops.mean), "prod": _reduced(ops.prod, counts=True),
     "amax": _reduced(ops.amax), "amin": _reduced(ops.amin), "var": _variance, "logsumexp": _reduced(ops.logsumexp),
     "max": _best(ops.amax, ops.argmax), "min": _best(ops.amin, ops.argmin),
-    **{name: getattr(ops, name) for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")},
     "argmax": lambda x, dim=None, keepdim=False: ops.argmax(x, dim, keepdim),
     "argmin": lambda x, dim=None, keepdim=False: ops.argmin(x, dim, keepdim),
     "_softmax": _rows(ops.softmax), "softmax": _rows(ops.softmax),
@@ -367,9 +367,8 @@ TABLE: dict[str, Function] = {
     "group_norm": _group_norm,
     "native_group_norm": lambda x, w, b, n, c, pixels, groups, eps: (_group_norm(x, groups, w, b, eps), None, None),
     "rms_norm": lambda x, shape, w=None, eps=None: ops.rms_norm(x, tuple(shape), w, 2.0**-23 if eps is None else eps),
-    "_native_batch_norm_legit_no_training": _batch_norm,
+    "_native_batch_norm_legit_no_training": _batch_norm, "convolution": _convolution,
     "conv1d": ops.conv1d, "conv2d": ops.conv2d, "conv3d": ops.conv3d, "conv_transpose2d": ops.conv_transpose2d,
-    "convolution": _convolution,
     "max_pool2d": _pool(ops.max_pool2d), "avg_pool2d": _pool(ops.avg_pool2d),
     "max_pool2d_with_indices": lambda *given: (_pool(ops.max_pool2d)(*given), None),
     "max_pool1d": _pool(ops.max_pool1d), "avg_pool1d": _pool(ops.avg_pool1d), "avg_pool3d": _pool(ops.avg_pool3d),
