@@ -101,3 +101,14 @@ def test_a_zero_point_of_floats_is_zero():
     proto, _, given = of("QuantizeLinear", scales(3), scales(1), one, known=(2,))
     (layer,) = rg.compile(proto, given, "cpu", profile=False).layers
     assert layer.kernel is None and "a zero point of floats other than 0" in layer.reason
+
+
+@pytest.mark.parametrize(("operator", "end"), [("ReduceMax", "min"), ("ReduceMin", "max")])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int64", "bool"])
+def test_extremes_of_nothing_are_the_ends_of_the_range(operator, end, dtype):
+    wanted = {"float32": -np.inf if end == "min" else np.inf, "bool": end == "max"}.get(dtype)
+    wanted = getattr(np.iinfo(dtype), end) if wanted is None else wanted
+    proto, _, given = of(operator, np.zeros((2, 0), dtype), np.array([1], "int64"), known=(1,))
+    model = rg.compile(proto, given, "cpu", profile=False)
+    assert all(layer.kernel is not None for layer in model.layers)
+    np.testing.assert_array_equal(model(*given), np.full((2, 1), wanted, dtype))

@@ -9,8 +9,10 @@ import numpy as np
 
 from rollergen import ops
 from rollergen.expr import language as rg
-from rollergen.expr.dtypes import accumulator_dtype, is_float
+from rollergen.expr.dtypes import accumulator_dtype, bounds, is_float
 from rollergen.expr.language import Tensor
+from rollergen.expr.operators.arguments import count_of
+from rollergen.expr.operators.reductions import reduction as reduction_over
 from rollergen.importers.onnx_operators.pointwise import pointwise
 from rollergen.importers.onnx_operators.selections import same
 from rollergen.importers.onnx_operators.table import Node, operator, operators
@@ -45,13 +47,21 @@ def reduction(function: Callable[..., Tensor], before: Any = None, after: Any = 
 
 
 def extreme(function: Callable[..., Tensor]) -> Callable[[Node], Tensor]:
-    """Maximum or minimum; of conditions through int8."""
+    """Maximum or minimum; of conditions through int32; of nothing, unlike torch's, the end of the dtype's range."""
 
     def convert(n: Node) -> Tensor:
         x, axes, keep = n.tensor(0), axes_of(n), bool(n.get("keepdims", 1))
-        if x.dtype == "bool":
-            return ops.cast(function(ops.cast(x, "int32"), axes, keep), "bool")
-        return function(x, axes, keep)
+        if axes is None:
+            return x
+        narrow, wide = x.dtype, ops.cast(x, "int32") if x.dtype == "bool" else x
+        if count_of(x, axes, n.proto.op_type):
+            made = function(wide, axes, keep)
+        else:
+            least, most = (0, 1) if narrow == "bool" else bounds(narrow)
+            combine, identity = (rg.maximum, least) if function is ops.amax else (rg.minimum, most)
+            end = lambda v, r: rg.cast(rg.reduce(combine, identity, v, axis=r), wide.dtype)
+            made = reduction_over(n.proto.op_type, end, wide, axes, keep, None)
+        return made if made.dtype == narrow else ops.cast(made, narrow)
 
     return convert
 
