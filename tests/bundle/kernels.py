@@ -15,9 +15,9 @@ def matmul():
 
 
 def chain():
-    """Two products: the first one waits in a temporary."""
-    a, b, c = rg.tensor("A", (19, 23)), rg.tensor("B", (23, 31)), rg.tensor("C", (31, 17))
-    return rg.ops.matmul(rg.ops.matmul(a, b), c, name="Y")
+    """Two products: the first one, both factors of the second, waits in a temporary."""
+    product = rg.ops.matmul(rg.tensor("A", (19, 23)), rg.tensor("B", (23, 31)))
+    return rg.ops.matmul(product, rg.ops.t(product), name="Y")
 
 
 def packed_matmul():
