@@ -102,7 +102,7 @@ WRONG = {
             "operators = [[]]": r"operators\[0\] is \[\]; expected a table",
             "operators = [{ problem = 3 }]": r"operators\[0\]: problem is 3; expected a value of type str",
             'operators = [{ problem = "relu shape=4", dtype = "int9" }]': r"operators\[0\]: relu shape=4: .*int9",
-            'operators = [{ problem = "relu shape=0" }]': r"operators\[0\]: relu shape=0: .*0",
+            'operators = [{ problem = "relu shape=-1" }]': r"operators\[0\]: relu shape=-1: .*-1",
             f'operators = [{{ problem = "matmul m={"1" * 5000} n=1 k=1" }}]': r"operators\[0\]: matmul m=1",
             "suites = [{ name = 3 }]": r"suites\[0\]: name is 3",
             'suites = [{ name = "roller", only = "C0" }]': r"suites\[0\]: only is 'C0'; expected a value of type list",
