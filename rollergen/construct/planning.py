@@ -51,10 +51,10 @@ def planned(
             return math.inf
 
     rows, bare = row_limits(device), device.kind.machine is not None
-    apart = lambda: canonicalize(outputs, inputs, rows, seconds, bare)
+    apart = canonicalize(outputs, inputs, rows, seconds, bare)
     if not (options.shapes.chains and runs_chains(device) and chains_in(outputs)):
-        return apart()
+        return apart
     whole = replace(rows, chains=True)
     if not any(op.inner for op in canonicalize(outputs, inputs, whole).tensor_ops):
-        return apart()
-    return min((canonicalize(outputs, inputs, whole, seconds, bare), apart()), key=seconds)
+        return apart
+    return min((canonicalize(outputs, inputs, whole, seconds, bare), apart), key=seconds)
