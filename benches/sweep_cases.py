@@ -244,7 +244,6 @@ _REFUSALS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d", _NOT_FLOATS, _FLOATING),
     ("mean var std log_softmax softmax layer_norm rms_norm batch_norm", _NOT_FLOATS, _FLOATING),
     ("scaled_dot_product_attention avg_pool1d avg_pool2d avg_pool3d global_avg_pool quantize", _NOT_FLOATS, _FLOATING),
-    ("pow", INTEGERS, _FLOATING),
     (f"interpolate nll_loss cross_entropy {' '.join(LOSSES)}", _NOT_FLOATS, _FLOATING),
     ("sub neg pow bias_add matmul mm bmm batch_matmul linear depthwise_conv2d conv2d", ("bool",), _CONDITION),
     ("max_pool1d max_pool2d max_pool3d", ("bool",), _TRUTH),
