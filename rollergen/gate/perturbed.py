@@ -162,7 +162,10 @@ class _Perturbed(Evaluation):
         size = self._amplitude * unit_roundoff(body.dtype)
         if name == "prod":
             total = _product(terms, DTYPES[body.dtype].register, self._number // len(_CYCLE) % _ORDERS)
-            return (total * (1.0 + size * np.sum(noise, axis=-1)),)
+            low, high = np.min(terms, axis=-1), np.max(terms, axis=-1)
+            near = 4 * max(size, unit_roundoff(body.dtype)) * np.abs(high)
+            alike = high - low <= near  # equal factors were rounded alike
+            return (total * (1.0 + size * np.where(alike, count * noise[..., 0], np.sum(noise, axis=-1))),)
         total, errors = _added(terms, noise)
         return (_rounded(np.asarray(total + size * errors), body.dtype),)
 
