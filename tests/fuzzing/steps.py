@@ -181,8 +181,8 @@ def _refused(w: Writer, x: Line) -> str:
     """What has no elements: the language is to say so, in an error of its own."""
     end = x.shape[0]
     return w.random.choice([
-        f"ops.getitem({x.target}, (slice({end}, {end}),))", f"ops.reshape({x.target}, (0, {end}))", 'T("none", (3, 0))',
-        f"ops.expand({x.target}, (0, {', '.join(map(str, x.shape))}))", "rg.compute((0, 2), lambda i, j: 1.0)",
+        f"ops.getitem({x.target}, (slice({end}, {end}),))", f"ops.reshape({x.target}, (0, {end}))",
+        'ops.abs(T("none", (3, 0)))', f"ops.expand({x.target}, (0, {', '.join(map(str, x.shape))}))", "rg.compute((0, 2), lambda i, j: 1.0)",
         f"ops.upsample_nearest({x.target}, scale_factor=0)", f"ops.concat([{x.target}], {len(x.shape)})",
     ])  # fmt: skip
 
