@@ -52,13 +52,15 @@ class Misfit:
 
 def fitted(expansion: Expansion, separator: Separator, rows: RowLimits) -> tuple[Expansion, OneStage | Misfit]:
     """`expansion` as one stage, with axes in groups where it is none else, or why it is none."""
+    if expansion.size > LARGEST_BODY:  # as a tree, which nothing here may walk
+        return expansion, as_one_stage(expansion, separator, rows)
     if scans := scans_of(expansion.body):
         walked = _walked_forwards(expansion, scans)
         return walked, _scanned(walked, separator)
     if rows.chains and (chain := chain_of(expansion)):
         return expansion, OneStage(chain.result, (), chain.reduce, chain)
     stage = as_one_stage(expansion, separator, rows)
-    if isinstance(stage, OneStage) or expansion.size > LARGEST_BODY:
+    if isinstance(stage, OneStage):
         return expansion, stage
     by_groups = grouped(expansion)
     rows_of_groups = stage if by_groups is expansion else as_one_stage(by_groups, separator, rows)
