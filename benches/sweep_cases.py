@@ -238,7 +238,6 @@ _TRUTH, _REDUCED = "expected True or False", "a reduction over bool values; cast
 
 _REFUSALS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("logcumsumexp", _NOT_FLOATS, _FLOATING),
-    ("cummax cummin", ("uint64",), "has dtype uint64"),
     (f"leaky_relu silu gelu prelu {_FLOATING_FORMULAS}", _NOT_FLOATS, _FLOATING),
     ("group_norm instance_norm local_response_norm", _NOT_FLOATS, _FLOATING),
     ("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d", _NOT_FLOATS, _FLOATING),

@@ -256,7 +256,7 @@ def test_constant_stages_are_marked_in_the_explanation():
     program = programs.cpu_matmul(M, N, K)
     pack, main = program.stages
     unpacked = programs.cpu_matmul(M, N, K, pack=False, guard="mask")
-    kernel = made(replace(program, stages=(replace(pack, once=True), main)), unpacked)
+    kernel = made(replace(program, stages=(replace(pack, once=True), main)), unpacked, device="cortex-a53")
     assert "(once, at the first call)" in kernel.explain()
     facts = kernel.explain(as_dict=True)
     assert facts["predicted_seconds"] == pytest.approx(facts["stages"][1]["seconds"])

@@ -172,6 +172,16 @@ def test_programs_that_would_leave_the_order_are_refused():
         check(replace(program, stages=(replace(stage, accumulator=accumulator),)))
 
 
+@pytest.mark.parametrize("name", ("cummax", "cummin"))
+def test_running_extremes_of_the_widest_integers_are_exact(name):
+    x = np.random.default_rng(1).integers(0, 2**64, (5, 37), dtype=np.uint64)
+    extremes = rg.build(list(getattr(rg.ops, name)(rg.tensor("x", x.shape, "uint64"), 1)), device="cpu", cache=False)
+    accumulate = NUMPYS[name.removeprefix("cum")]
+    for values, indices in (extremes(x), extremes.interpret(x)):
+        assert np.array_equal(values, accumulate(x, axis=1))
+        assert np.array_equal(np.take_along_axis(x, indices, 1), values)
+
+
 def test_what_is_no_scan_is_refused_by_name():
     x = rg.tensor("x", (3, 4))
     for make, error, text in (

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import rollergen.expr.language as rg
-from rollergen.errors import DtypeError, shown
 from rollergen.expr.dtypes import accumulator_dtype, bounds, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import as_dtype, axis_of, flag, require_float, require_tensor
@@ -106,8 +105,6 @@ def _accumulated(
 
 def _extremes(operation: str, input: Tensor, dim: int, sign: int, name: str | None) -> Running:
     require_tensor(input, operation)
-    if input.dtype == "uint64":
-        raise DtypeError(f"{operation}: {input.label} has dtype {shown(input.dtype)}; expected another dtype")
     x = as_dtype(input, "int32") if input.dtype == "bool" else input
     wide = accumulator_dtype(x.dtype)
 
