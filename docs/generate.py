@@ -1,6 +1,6 @@
 """Writes what pages show of the program's own output: ``python docs/generate.py``, after a change that moves a figure.
 
-A page holds a marker, ``<!-- generated: NAME -->``, and below it a code block; the block is replaced by what the
+A page holds a marker, ``<!-- generated: NAME -->``, and below it a code block or a table; that is replaced by what the
 function of that name returns.  ``tests/test_docs.py`` holds pages and functions equal.
 """
 
@@ -17,7 +17,7 @@ import rollergen as rg
 from rollergen.construct.planning import planned
 from rollergen.emit import emit
 from rollergen.expr.show import show
-from rollergen.hal.load import load_device
+from rollergen.hal.load import known_names, load_device
 from rollergen.lower import lower
 from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
@@ -25,7 +25,8 @@ from rollergen.tile.exact_traffic import traffic
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", ROOT / "docs" / "architecture.md", ROOT / "docs" / "expressions.md")
-_BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n+```\w*\n)(.*?)(```)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n+(?:```\w*\n|(?=\|)))((?:\|[^\n]*\n)+|.*?(?=```))", re.DOTALL)
+_FILES = re.compile(r"(?:benches|tests)/[\w./-]+\.(?:json|py)")
 SIZE, DEVICE = 256, load_device("v100")
 
 
@@ -38,6 +39,30 @@ def _product(size: int) -> rg.Tensor:
 def explanation() -> str:
     """Of the README's example for a V100."""
     return rg.build(_product(1024), "v100", profile=False, cache=False).explain(brief=True) + "\n"
+
+
+def _said(file: str) -> str:
+    """What a test or a result is about: its name without ``test_``, machine and day."""
+    return re.sub(r"^test_|_(amd|intel)-.*$", "", Path(file).stem).replace("_", " ")
+
+
+def where() -> str:
+    """What runs where, by what the specs say of how they were verified: devices of one language and one set of ways."""
+    ways = ("compiled by its compiler", "executed elsewhere", "ran on it")
+    spelled = {"cuda": "CUDA", "opencl": "OpenCL C", "bsp": "a listing"}
+    rows: dict[tuple[str, ...], tuple[list[str], dict[str, list[str]]]] = {}
+    for device in map(load_device, known_names()):
+        key = (device.kind.language if device.verified else "", *sorted({one.how for one in device.verified}))
+        names, files = rows.setdefault(key, ([], {}))
+        names.append(f"`{device.name}`")
+        for one in device.verified:
+            listed = files.setdefault(one.how, [])
+            listed += [file for file in _FILES.findall(one.what) if file not in listed]
+    lines = [f"| device | source | {' | '.join(ways)} |", "|---|---|---|---|---|"]
+    for (source, *_), (names, files) in sorted(rows.items(), key=lambda row: ("ran on it" not in row[0], -len(row[0]))):
+        cells = [", ".join(f"[{_said(file)}]({file})" for file in files.get(way, ())) or "no" for way in ways]
+        lines.append(f"| {', '.join(names)} | {spelled.get(source, 'each its own')} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def expression() -> str:
@@ -115,19 +140,19 @@ def operators() -> str:
 
 GENERATED: dict[str, Callable[[], str]] = {
     one.__name__: one
-    for one in (explanation, expression, space, rprogram, prediction, interpretation, kernel_ir, text, operators)
+    for one in (explanation, where, expression, space, rprogram, prediction, interpretation, kernel_ir, text, operators)
 }
 
 
 def blocks(page: str) -> Iterator[tuple[str, str]]:
     """(name, content) of each generated block of the page's text."""
-    for _, name, content, _ in _BLOCK.findall(page):
+    for _, name, content in _BLOCK.findall(page):
         yield name, content
 
 
 def rendered(page: str) -> str:
     """The page's text with every generated block made anew."""
-    return _BLOCK.sub(lambda found: found[1] + GENERATED[found[2]]() + found[4], page)
+    return _BLOCK.sub(lambda found: found[1] + GENERATED[found[2]](), page)
 
 
 if __name__ == "__main__":

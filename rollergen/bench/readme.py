@@ -71,6 +71,8 @@ def _figure(one: Linked, path: Path) -> str:
             value = value[int(key)]
         else:
             raise ArgumentError(f"{one.shown}: {path.name} has no {key!r} of #{one.place}")
+    if isinstance(value, str) and _NUMBER.fullmatch(value):  # a headline's figure
+        value = float(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ArgumentError(f"{one.shown}: {path.name} has {type(value).__name__} at #{one.place}; expected a number")
     return f"{value:.{len(one.shown.partition('.')[2])}f}"

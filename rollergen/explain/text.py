@@ -14,7 +14,7 @@ def brief_text(facts: Facts) -> str:
     lines = [_where(facts), *([] if facts["stages"] else [f"  {NOTHING}"])]
     for stage in facts["stages"]:
         heading = [_heading(stage)] if len(facts["stages"]) > 1 else []
-        lines += [*heading, *_tile_lines(stage), *_time_lines(stage)]
+        lines += [*heading, *_brief_tile_lines(stage), *_time_lines(stage, least=0.1)]
     return "\n".join([*lines, *_runner_up_lines(facts["runner_up"])[:2]])
 
 
@@ -59,13 +59,29 @@ def _tile_lines(stage: Facts) -> list[str]:
     return ["  tiles", *(f"    {one['level']:{width}}  {tile_text(one['tile'])}" for one in stage["tiles"])]
 
 
-def _time_lines(stage: Facts) -> list[str]:
+def _brief_tile_lines(stage: Facts) -> list[str]:
+    """A line for each operand, with its tile in every layer; accumulators where they are not the whole thread's."""
+    rows: dict[str, list[str]] = {}
+    for one in stage["tiles"]:
+        name, _, layer = one["level"].partition(" in ")
+        if name != "accumulators" or one["tile"] != stage["tiles"][-2]["tile"]:
+            rows.setdefault(name, []).append(f"{layer} {tile_text(one['tile'])}".lstrip())
+    width = max(map(len, rows))
+    return ["  tiles", *(f"    {name:{width}}  {', '.join(tiles)}" for name, tiles in rows.items())]
+
+
+def _time_lines(stage: Facts, least: float = 0.0) -> list[str]:
+    """The limiters, longest first; those below the share ``least`` of the one that binds in one line."""
     lines = [f"  time {seconds_text(stage['seconds'])}, bound by {stage['binding']}"]
-    width = max(len(limiter["name"]) for limiter in stage["limiters"])
-    for limiter in sorted(stage["limiters"], key=lambda one: -one["seconds"]):
+    limiters = sorted(stage["limiters"], key=lambda one: -one["seconds"])
+    shown = [one for one in limiters if one["seconds"] >= least * limiters[0]["seconds"]]
+    width = max(len(limiter["name"]) for limiter in shown)
+    for limiter in shown:
         mark = "  <- binds" if limiter["name"] == stage["binding"] else ""
         times = f"{seconds_text(limiter['seconds']):>10}  {limiter['clocks']:>12.4g} clocks"
         lines.append(f"    {limiter['name']:{width}}  {times}  {limiter['how']}{mark}")
+    if rest := [f"{one['name']} {seconds_text(one['seconds'])}" for one in limiters[len(shown) :]]:
+        lines.append(f"    less: {', '.join(rest)}")
     return lines
 
 
