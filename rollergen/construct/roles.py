@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
-from rollergen.expr.index import Index
+from rollergen.expr.index import FloorDiv, Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
@@ -73,11 +74,21 @@ def slides(op: TensorOp, axis: str) -> bool:
     for load in op.body_loads():
         last = load.indices[-1] if load.indices else Index()
         taps = [(str(a), c) for a, c in last.terms if a in reduced]
-        if last.is_affine and len(taps) == 1 and len(last.terms) == 2:
-            (tap, dilation), stride = taps[0], last.coefficient(axis)
+        if len(taps) == 1 and len(last.terms) == 2:
+            (tap, dilation), stride = taps[0], _stride(last, axis)
             if dilation > 0 and 0 < stride <= dilation * reduced[tap]:
                 return True
     return False
+
+
+def _stride(index: Index, axis: str) -> Fraction:
+    """How far the index moves on for a step along the axis, in the mean; 0 where its terms are other than c*axis and
+    c*((b*axis + ...) // d), as windows of adaptive pooling begin."""
+    stride = Fraction(index.coefficient(axis))
+    for atom, coefficient in index.terms:
+        if isinstance(atom, FloorDiv) and atom.index.is_affine:
+            stride += Fraction(coefficient * atom.index.coefficient(axis), atom.divisor)
+    return stride
 
 
 def _contiguous_somewhere(op: TensorOp, axis: str) -> bool:

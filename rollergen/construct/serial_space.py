@@ -268,7 +268,7 @@ def structures(variant: Variant, device: Device, rules: AlignmentRules) -> Itera
     lanes = vector_lanes(device, accumulator_dtype(variant.op))
     while lanes > 1 and n_extent < lanes // 2:
         lanes //= 2
-    must = tuple(needs_packing(variant.op, roles))
+    must = tuple(needs_packing(variant.op, roles, lanes))
     may = tuple(operands(variant.op, roles.n))
     own = _own_tiles(variant, must, lanes)
     choices = {must, may} if (roles.m is not None or must) and not variant.unrolled else {must}

@@ -17,6 +17,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
+from rollergen.program.lane_windows import window_places
 from rollergen.tile.rules import contiguous_axis, vector_lanes
 
 
@@ -82,6 +83,7 @@ def _shifted_variants(op: TensorOp, device: Device) -> Iterator[Variant]:
     else:
         yield from _row_variant(op)
     yield from _lines_variant(op, device)
+    yield from _short_rows(op, device)
     gemm = implicit_gemm(op) if padded or _windowed(op) else None
     if gemm is not None:
         yield from _variant("implicit GEMM", (), gemm)
@@ -130,6 +132,14 @@ def _lines_variant(op: TensorOp, device: Device) -> Iterator[Variant]:
             yield Variant("direct, lines", (), op, Roles(n, m, batch, along[0], (tap,)), unrolled=True)
 
 
+def _short_rows(op: TensorOp, device: Device) -> Iterator[Variant]:
+    """Windows whose rows are no longer than a vector, several rows in a tile: blocks of one would be too short."""
+    lanes = vector_lanes(device, accumulator_dtype(op))
+    for roles in contraction_roles(op):
+        if roles.m is None and roles.batch and op.axis(roles.n or "").extent <= lanes:
+            yield Variant("direct, short rows", (), op, replace(roles, m=roles.batch[-1], batch=roles.batch[:-1]))
+
+
 def sliding_pairs(op: TensorOp, loads: Sequence[Load]) -> list[tuple[str, str]]:
     """(spatial axis, tap) of every dimension along which a load's window slides, outermost first."""
     reduced = {axis.name for axis in op.of_role("reduce")}
@@ -157,8 +167,9 @@ def operands(op: TensorOp, axis: str | None) -> list[Load]:
     return [load for load in op.body_loads() if axis is not None and axis in load.axes()]
 
 
-def needs_packing(op: TensorOp, roles: Roles) -> list[Load]:
+def needs_packing(op: TensorOp, roles: Roles, lanes: int) -> list[Load]:
     """Operands whose neighbours along n are not neighbours in memory, or are guarded one by one:
-    lanes cannot load them.  (Every other element is read as two vectors.)"""
+    lanes cannot load them.  (Every other element is read as two vectors, as lanes chosen from a window are.)"""
     n = roles.n or ""
-    return [load for load in operands(op, roles.n) if lane_stride(load, n) not in (0, 1, 2)]
+    apart = [load for load in operands(op, roles.n) if lane_stride(load, n) not in (0, 1, 2)]
+    return [load for load in apart if window_places(load.offset(), n, lanes, op.axis(n).extent) is None]

@@ -11,6 +11,7 @@ from rollergen.lower.expressions import (
     Expr,
     Inside,
     Name,
+    Number,
     Pointer,
     Read,
     Shuffle,
@@ -95,7 +96,14 @@ def _read_window(out: Writer, access: Access, lane: Lane, wish: str, window: Lan
     """Lanes chosen from a window where all of them pass their tests, else one by one."""
     condition = conjunction(needed(window.whole, out.ranges))
     read = lambda at: read_at(out, access, at, window.width)
-    chosen = lambda: Shuffle(read(window.first), read(window.second), window.order)
+
+    def chosen() -> Expr:
+        lanes = Shuffle(read(window.first), read(window.second), tuple(max(number, 0) for number in window.order))
+        if min(window.order) >= 0:
+            return lanes
+        kept = tuple(lane.width + n if number < 0 else n for n, number in enumerate(window.order))
+        return Shuffle(out.atom(wish, lanes), Number(access.fill, lanes.dtype, lane.width), kept)
+
     if condition is None:
         return chosen()
     dtype = register_dtype(access.pointer.dtype)

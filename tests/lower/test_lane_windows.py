@@ -1,4 +1,5 @@
-"""Lanes at known places of a short window: two reads and a shuffle, and nothing read that no lane asks for."""
+"""Lanes at known places of a short window: two reads and a shuffle, and nothing read before the first or behind the
+last."""
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from rollergen.expr.index import Index
 from rollergen.lower.expressions import Inside
 from rollergen.lower.lane_windows import lane_window
 from rollergen.lower.nest import Lane
+from rollergen.lower.vectors import needed
+from rollergen.program.lane_windows import window_places
 
 ROW, LANE = Index.axis("i"), Index.axis("lane")
 RANGES = {"i": (0, 6)}
@@ -28,6 +31,36 @@ def test_every_lane_is_chosen_from_two_vectors_that_stay_in_the_window(width, fa
     assert window.first == ROW * 48 - 1 and max(places(window)) == (window.second - window.first).const + window.width - 1
 
 
+@pytest.mark.parametrize("width", [8, 16])
+@pytest.mark.parametrize(("factor", "extent"), [((13, 6), 6), ((10, 7), 7), ((23, 12), 12), ((5, 8), 8)])
+def test_lanes_behind_the_end_of_a_row_are_chosen_from_no_window(width, factor, extent):
+    offset = ROW * 48 + LANE * factor[0] // factor[1]
+    window = lane_window(RANGES, offset, (Inside(LANE, 0, extent),), Lane("lane", width))
+    used = min(width, extent)
+    assert window.order[used:] == (-1,) * (width - used) and not needed(window.whole, RANGES)
+    assert places(window)[:used] == [lane * factor[0] // factor[1] for lane in range(used)]
+
+
+def test_the_model_counts_as_windows_what_the_text_chooses_from_windows():
+    random = np.random.default_rng(3)
+    known = {"i": (0, 6), "n": (0, 5)}
+    found = []
+    for _ in range(400):
+        up, down, shift, lanes, vectors = (int(random.integers(*of)) for of in ((1, 30), (1, 14), (-3, 4), (3, 5), (1, 3)))
+        width = 1 << lanes
+        extent = int(random.integers(2, width + 1)) if vectors == 1 else vectors * width
+        modelled = window_places(ROW * 100 + (Index.axis("x") * up + shift) // down, "x", width, extent)
+        at = LANE + (Index.axis("n") * width if vectors > 1 else 0)
+        tests = (Inside(at, 0, extent),) if vectors == 1 else ()
+        lowered = lane_window(known, ROW * 100 + (at * up + shift) // down, tests, Lane("lane", width))
+        assert (modelled is None) == (lowered is None), (up, down, shift, width, extent)
+        if lowered is not None:
+            first = min(places(lowered)[: len(modelled)])
+            assert [place - first for place in places(lowered)[: len(modelled)]] == list(modelled)
+        found.append(modelled is not None)
+    assert 80 < sum(found) < 320
+
+
 def test_tests_of_lanes_become_those_of_their_ends():
     tests = (Inside(ROW * 8 + (LANE + 1) // 2 - 1, 0, 56),)
     window = lane_window(RANGES, ROW * 8 + (LANE + 1) // 2 - 1, tests, Lane("lane", 16))
@@ -38,8 +71,7 @@ def test_tests_of_lanes_become_those_of_their_ends():
     ("offset", "width"),
     [
         ((ROW + LANE) // 2, 16),  # where lanes lie depends on i
-        (LANE * 3, 8),  # longer than a vector, and elements between that no lane reads
-        ((LANE % 2) * 5, 16),  # elements between that no lane reads
+        (LANE * 3, 8),  # longer than two vectors
         (LANE // 2, 4),  # few lanes
         (ROW * 5, 16),  # one element for all
     ],
@@ -55,6 +87,16 @@ def test_a_picture_that_grows_passes_the_gate(dtype, factor):
     kernel = rg.build(ops.interpolate(x, scale_factor=factor), "cpu", cache=False, top_k=2)
     given = np.arange(2 * 17 * 33).reshape(x.shape).astype(dtype)
     np.testing.assert_array_equal(kernel(given), given.repeat(factor, 2).repeat(factor, 3))
+
+
+@pytest.mark.parametrize("pool", [ops.adaptive_avg_pool2d, ops.adaptive_max_pool2d])
+@pytest.mark.parametrize(("side", "to"), [(13, 6), (10, 7), (23, 12), (11, 8)])
+def test_adaptive_pooling_reads_windows_and_passes_the_gate(pool, side, to):
+    x = rg.tensor("X", (2, 3, side, side))
+    pooled = pool(x, to)
+    kernel = rg.build(pooled, "cpu", cache=False, top_k=2)
+    given = np.random.default_rng(0).random(x.shape, np.float32)
+    np.testing.assert_allclose(kernel(given), pooled.evaluate(given), rtol=1e-6)
 
 
 def test_bilinear_interpolation_shuffles_within_rows_and_passes_the_gate():

@@ -8,6 +8,7 @@ import numpy as np
 
 from rollergen.expr.index import Atom, Index
 from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.lane_windows import window_places
 from rollergen.program.model.facts import Operand, alignment_of, divisors_of
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose, gcd, least, most
@@ -29,6 +30,14 @@ def lanes_apart(nest: Nest, operand: Operand, lane: int) -> int:
     coordinates[loop.axis] = np.arange(nest.lanes)
     apart = set(np.diff(evaluate_lanes(operand.offset, coordinates, (nest.lanes,))).tolist())
     return apart.pop() if apart in ({1}, {2}) else 0
+
+
+def chosen_lanes(nest: Nest, operand: Operand, lane: int) -> bool:
+    """Whether the lanes are chosen from a window, which takes two vectors."""
+    axis = nest.loops[lane].axis
+    if not divisors_of(operand.offset, axis):
+        return False
+    return window_places(operand.offset, axis, nest.lanes, nest.facts.extents[axis]) is not None
 
 
 def line_split(nest: Nest, layer: MemoryLayer | None, operand: Operand, width_bytes: int, begins: int) -> Number:
@@ -62,7 +71,8 @@ def broken_share(nest: Nest, device: Device, operand: Operand, lane: int, *, rea
     axis, lanes = nest.loops[lane].axis, nest.lanes
     if not read and masks_stores(nest, device) and not _wraps(operand, axis, lanes):
         return 0
-    share: Number = _sampled_share(operand, nest.facts.extents, axis, lanes, read)
+    chosen = read and chosen_lanes(nest, operand, lane)
+    share: Number = _sampled_share(operand, nest.facts.extents, axis, lanes, read, chosen)
     if nest.stage.guard(axis) == "mask" and not read:
         share = share + choose(nest.overhangs.get(axis, False), lanes / nest.facts.extents[axis], 0)
     return least(share, 1.0)
@@ -102,9 +112,11 @@ def _cuts(atom: Atom, axis: str, lanes: int) -> bool:
 SAMPLED_VECTORS = 1024
 
 
-def _sampled_share(operand: Operand, extents: Mapping[str, int], axis: str, lanes: int, read: bool) -> float:
-    """Of vectors spread evenly over the operand's axes, the share that is neither whole (reads: in a straight line)
-    nor altogether outside.
+def _sampled_share(
+    operand: Operand, extents: Mapping[str, int], axis: str, lanes: int, read: bool, chosen: bool
+) -> float:
+    """Of vectors spread evenly over the operand's axes, the share that is neither whole (reads: in a straight line, or
+    `chosen` from a window) nor altogether outside.
 
     The spread is a fixed lattice (multiples of irrational steps), so that the answer never varies."""
     bounded = any(
@@ -126,9 +138,9 @@ def _sampled_share(operand: Operand, extents: Mapping[str, int], axis: str, lane
     passes = np.ones((SAMPLED_VECTORS, lanes), dtype=bool)
     for bound in operand.guard:
         passes &= np.broadcast_to(bound.evaluate(values), passes.shape)
-    straight = _straight(places, read)
+    straight = chosen | _straight(places, read)
     for bound in operand.guard:
-        if read and divisors_of(bound.index, axis):
+        if read and not chosen and divisors_of(bound.index, axis):
             straight &= _straight(np.broadcast_to(bound.index.evaluate(values), places.shape), True)
     whole = straight & (passes.all(axis=1) | (read and not bounded))
     return float((~whole & passes.any(axis=1)).mean())

@@ -8,6 +8,7 @@ back the body's dtype (of integers: the accumulator's).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ def _flat(body: Bounded, rank: int, extents: tuple[int, ...]) -> Bounded:
     def flat(array: Array) -> Array:
         shape = (1,) * (rank + len(extents) - np.ndim(array)) + np.shape(array)
         whole = np.broadcast_to(np.reshape(array, shape), (*shape[:rank], *extents))
-        return whole.reshape((*shape[:rank], -1))
+        return whole.reshape((*shape[:rank], prod(extents)))
 
     value, error = np.broadcast_arrays(body.value, body.error)
     return Bounded(flat(value), flat(error), body.dtype)
