@@ -32,6 +32,7 @@ _NAMES = {
     "Kernel": "rollergen.kernel",
     "load": "rollergen.network.model",
     "clear_pool": "rollergen.runtime.result_pool",
+    "plot_space": "rollergen.explain.plots",
     **dict.fromkeys(("construct", "predict", "space", "profile", "load_device"), "rollergen.research"),
 }  # fmt: skip
 _MODULES = {"ops": "rollergen.expr.operators", "errors": "rollergen.errors"}

@@ -4,6 +4,7 @@ from typing import Any as _Any
 
 from rollergen import errors
 from rollergen.build import build
+from rollergen.explain.plots import plot_space
 from rollergen.expr import operators as ops
 from rollergen.expr.dims import dim
 from rollergen.expr.einsum import einsum
@@ -79,6 +80,7 @@ __all__ = [
     "minimum",
     "ops",
     "pack",
+    "plot_space",
     "pow",
     "predict",
     "prod",

@@ -36,6 +36,7 @@ from rollergen.runtime.signature import Signature
 
 if TYPE_CHECKING:
     from rollergen.bundle.references import References
+    from rollergen.explain.plots import Plot
     from rollergen.measure.compile_report import CompileReport
 
 
@@ -360,6 +361,16 @@ class Kernel:
         measured = "not measured" if self.measured_time is None else f"measured {seconds_text(self.measured_time)}"
         return f"<{self.signature} on {self.device.name}: predicted {seconds_text(self.predicted_time)}, {measured}>"
 
+    def plot(self) -> Plot:
+        """Bars of the limiters and a roofline, which notebooks show and ``.save("kernel.svg")`` writes.
+
+        Needs ``rollergen[plots]``.  Raises DeviceError where matplotlib is missing, ArgumentError where nothing is
+        launched.
+        """
+        from rollergen.explain.plots import plot_kernel
+
+        return plot_kernel(repr(self), self.explain(as_dict=True), self.program, self.device)
+
     def _repr_html_(self) -> str:
         from rollergen.explain.notebook import notebook
 
@@ -384,13 +395,4 @@ def load(directory: str | Path) -> Kernel:
     )  # fmt: skip
 
 
-def is_present(device: Device) -> bool:
-    """Whether kernels for the device can run in this machine."""
-    try:
-        executor_for(device)
-    except DeviceError:
-        return False
-    return True
-
-
-__all__ = ["Executor", "Kernel", "Timing", "is_present", "load"]
+__all__ = ["Executor", "Kernel", "Timing", "load"]

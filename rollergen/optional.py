@@ -20,6 +20,6 @@ def optional(module: str, extra: str) -> Any:
         raise DeviceError(f'{module} is missing ({error}); pip install "rollergen[{extra}]"') from None
 
 
-def blank_plot(width: float, height: float, extra: str, **options: Any) -> Any:
-    """A plot (matplotlib) of so many inches that no window shows; ``extra``: as `optional` says."""
-    return optional("matplotlib.figure", extra).Figure(figsize=(width, height), **options)
+def blank_plot(width: float, height: float, **options: Any) -> Any:
+    """A plot (matplotlib) of so many inches that no window shows.  Raises DeviceError that names its extra."""
+    return optional("matplotlib.figure", "plots").Figure(figsize=(width, height), **options)

@@ -12,8 +12,9 @@ import pytest
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.explain.explanation import explanation, runner_up
 from rollergen.gate import memory
-from rollergen.kernel import Kernel, is_present
+from rollergen.kernel import Kernel
 from rollergen.measure.profiler import propose
+from rollergen.runtime.executor import is_present
 from rollergen.targets import resolve
 from tests import programs
 from tests.threads import in_threads

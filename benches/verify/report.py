@@ -136,7 +136,7 @@ def _abstention(lines: Mapping[str, Mapping[str, float]], directory: Path, below
 
 def _figure(title: str, below: str, panels: int = 1) -> tuple[Any, list[Any]]:
     """A plot and its axes."""
-    plot = blank_plot(8 if panels == 1 else 4 * panels, 4.5, "verify", layout="constrained")
+    plot = blank_plot(8 if panels == 1 else 4 * panels, 4.5, layout="constrained")
     plot.suptitle(title, fontsize=11)
     plot.supxlabel(below, fontsize=7)
     axes = plot.subplots(1, panels, squeeze=False, sharey=True)[0]

@@ -107,7 +107,7 @@ def _bars(table: Table, label: str) -> str:
     """Ratios as horizontal bars, 1 marked (SVG)."""
     labels = [label for label, _ in table.ratios][::-1]
     values = [value for _, value in table.ratios][::-1]
-    plot = blank_plot(8, 0.7 + 0.24 * len(values), "bench", layout="constrained")
+    plot = blank_plot(8, 0.7 + 0.24 * len(values), layout="constrained")
     axes = plot.add_subplot()
     axes.barh(labels, values, color=["#4477aa" if value >= 1 else "#cc6677" for value in values])
     axes.axvline(1, color="#333333", linewidth=1)
@@ -119,7 +119,7 @@ def _bars(table: Table, label: str) -> str:
 def _points(space: Scatter) -> str:
     """Programs of a space by measured and predicted time, on logarithmic axes; the line is where both are the same."""
     predicted, measured = zip(*space.points, strict=True)
-    plot = blank_plot(6, 4.5, "bench", layout="constrained")
+    plot = blank_plot(6, 4.5, layout="constrained")
     axes = plot.add_subplot()
     axes.loglog(measured, predicted, ".", color="#4477aa", markersize=4)
     for axis, values in ((axes.xaxis, measured), (axes.yaxis, predicted)):

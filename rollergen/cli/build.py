@@ -16,7 +16,8 @@ from rollergen.errors import CheckFailedError
 from rollergen.explain.explanation import block_tile, seconds_text, tile_text
 from rollergen.gate.inputs import random_inputs
 from rollergen.gate.oracle import compare, expression_oracle
-from rollergen.kernel import Kernel, is_present
+from rollergen.kernel import Kernel
+from rollergen.runtime.executor import is_present
 
 
 @click.command()

@@ -147,5 +147,5 @@ def plot_way(points: Sequence[Point], found: Sequence[Turn], title: str, path: P
 
 
 def _axes(height: float) -> tuple[Any, Any]:
-    drawn = blank_plot(7, height, "verify")
+    drawn = blank_plot(7, height)
     return drawn, drawn.subplots()

@@ -12,12 +12,13 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.hal.spec import Device
 from rollergen.importers import torch_models
 from rollergen.importers.graph import Network
-from rollergen.kernel import Kernel, is_present
+from rollergen.kernel import Kernel
 from rollergen.measure.outcome import Progress, silent
 from rollergen.network.model import Model
 from rollergen.network.partition import steps_of
 from rollergen.optional import optional
 from rollergen.options import BuildOptions
+from rollergen.runtime.executor import is_present
 from rollergen.store.keys import expression_text
 from rollergen.targets import resolve
 

@@ -239,6 +239,15 @@ def _set_sizes(launch: Launch, set_arg: Callable[[int, Any], Any]) -> None:
         set_arg(position, np.int32(size))
 
 
+def is_present(device: Device) -> bool:
+    """Whether kernels for the device can run in this machine."""
+    try:
+        executor_for(device)
+    except DeviceError:
+        return False
+    return True
+
+
 def executor_for(device: Device) -> RuntimeExecutor:
     """The executor of a device that is present in this machine.
 

@@ -47,7 +47,7 @@ def test_the_way_begins_at_the_device_and_ends_at_the_figures(product):
 
 
 def test_both_are_drawn(tmp_path):
-    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'rollergen[verify]'")
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'rollergen[plots]'")
     one, every = tmp_path / "one.svg", tmp_path / "every.svg"
     words = ["relu", "shape=4096x1024", "--json"]
     ok("devices", "what-if", "v100", *words, "--set", "dram.bandwidth_gb_s=9000", "--plot", str(one))

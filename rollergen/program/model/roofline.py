@@ -7,7 +7,7 @@ from math import prod
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import is_named
-from rollergen.hal.spec import Device
+from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import facts_of
 from rollergen.program.rprogram import UNROLL, Accumulator, BlockOrder, Loop, Stage
@@ -23,11 +23,21 @@ def roofline_seconds(stage: Stage, device: Device) -> float:
     return max(multiply_add_seconds(stage, device), compulsory_seconds(stage, device))
 
 
-def multiply_add_seconds(stage: Stage, device: Device) -> float:
+def multiply_add_rate(stage: Stage, device: Device) -> float:
+    """Multiply-adds a second of the whole device by the stage's instruction."""
     instruction = device.instruction(stage.compute.instruction)
+    return device.units * instruction.at_once * instruction.per_clock * device.clock_mhz * 1e6
+
+
+def layer_rate(layer: MemoryLayer, device: Device) -> float:
+    """Bytes a second that a layer delivers to the whole device; 0 where the spec has no bandwidth of it."""
+    return layer.bandwidth_gb_s * 1e9 or layer.bytes_per_clock * device.clock_mhz * 1e6 * device.units
+
+
+def multiply_add_seconds(stage: Stage, device: Device) -> float:
     sums = sum(len(one.bodies) if is_named(one.combiner) else 1 for one in stage.op.reductions)
     points = prod(axis.extent for axis in stage.op.axes) * sums
-    return points / (device.units * instruction.at_once * instruction.per_clock * device.clock_mhz * 1e6)
+    return points / multiply_add_rate(stage, device)
 
 
 def compulsory_seconds(stage: Stage, device: Device) -> float:
