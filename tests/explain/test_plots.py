@@ -111,5 +111,5 @@ def test_counts_are_whole_numbers_in_range(name, value):
 
 
 def test_an_absent_device_measures_nothing():
-    with pytest.raises(DeviceError, match="v100 .* is not present"):
+    with pytest.raises(DeviceError, match=r"v100 .* is not present"):
         rg.plot_space(PRODUCT, "v100", count=4, measured=2)
