@@ -19,18 +19,16 @@ for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, log
 from statistics import median
-from typing import Any
 
 import numpy as np
 
 import rollergen as rg
-from benches.aims import Aim, verdict
-from benches.results import keep
+from benches.aims import Aim
+from benches.by_case import Row, run
 from benches.timing import Calls, in_turns
 from rollergen.gate.arrays import aligned_empty
 
@@ -134,7 +132,7 @@ def _drawn(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.nd
     return array
 
 
-def measure(case: Case, seconds: float) -> dict[str, Any]:
+def measure(case: Case, seconds: float) -> Row:
     rng = np.random.default_rng(1)
     arrays = {name: _drawn(name, shape, rng) for name, shape in case.shapes.items()}
     calls: Calls = {}
@@ -173,12 +171,12 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _best(one: dict[str, Any]) -> float:
+def _best(one: Row) -> float:
     """The best library's time over ours."""
     return min((ratio for name, ratio in one["ratios"].items() if name in PEERS), default=0.0)
 
 
-def aims(found: list[dict[str, Any]]) -> tuple[Aim, ...]:
+def aims(found: list[Row]) -> tuple[Aim, ...]:
     best = {case.name: _best(one) for case, one in zip(CASES, found, strict=True)}
     mean = exp(sum(log(max(ratio, 1e-9)) for ratio in best.values()) / len(best))
     causal = min(best[case.name] for case in CASES if case.mask == "causal" and case.rows >= 512)
@@ -192,28 +190,9 @@ def aims(found: list[dict[str, Any]]) -> tuple[Aim, ...]:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--case", default="", help="only cases whose name contains this text")
-    parser.add_argument("--seconds", type=float, default=1.0, help="least seconds of timing for each case")
-    arguments = parser.parse_args()
-    found = []
-    for case in CASES:
-        if arguments.case not in case.name:
-            continue
-        found.append(one := measure(case, arguments.seconds))
-        every = " ".join(f"{name} {ratio:.2f}" for name, ratio in one["ratios"].items())
-        what = "one kernel" if one["fused"] else "several kernels"
-        ours = f"{one['ours_seconds'] * 1e6:.0f} us, {one['gflop_s']:.0f} GFLOP/s"
-        print(f"{case.name}: {ours}, {what}; {every}", flush=True)
-    if not found:
-        raise SystemExit(f"no case has {arguments.case!r} in its name")
-    if arguments.case:
-        return 0
-    judged = aims(found)
-    print(f"kept in {keep('attention', {'headlines': [one.headline() for one in judged], 'cases': found})}")
-    return verdict(judged)
+def said(row: Row) -> str:
+    return f"{row['gflop_s']:.0f} GFLOP/s, {'one kernel' if row['fused'] else 'several kernels'}"
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run(__doc__, "attention", CASES, measure, said, aims))

@@ -21,7 +21,6 @@ for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -30,8 +29,8 @@ from typing import Any
 import numpy as np
 
 import rollergen as rg
-from benches.aims import Aim, verdict
-from benches.results import keep
+from benches.aims import Aim
+from benches.by_case import Row, run
 from benches.timing import Calls, in_turns
 from rollergen.gate.arrays import aligned_empty
 from rollergen.research import construct, predict
@@ -199,7 +198,7 @@ def _call(kernel: Any, arrays: Given, out: np.ndarray) -> Callable[[], object]:
     return lambda: kernel(*own, out=out)
 
 
-def measure(case: Case, seconds: float) -> dict[str, Any]:
+def measure(case: Case, seconds: float) -> Row:
     one, (first, rest) = _built(case.together()), map(_built, case.apart())
     rng = np.random.default_rng(1)
     arrays = {name: _drawn(tensor.shape, rng) for name, tensor in case.given().items()}
@@ -231,6 +230,7 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
         "seconds": {name: median(each.again) for name, each in turns.items()}, "rounds": len(own),
         "gflop_s": 1e-9 * case.flop / median(own),
         "predicted": {"one kernel": one.predicted_time, "two kernels": first.predicted_time + rest.predicted_time},
+        "gpus": predicted(case),
     }  # fmt: skip
 
 
@@ -246,7 +246,7 @@ def predicted(case: Case) -> list[dict[str, Any]]:
     return found
 
 
-def aims(found: list[dict[str, Any]]) -> tuple[Aim, ...]:
+def aims(found: list[Row]) -> tuple[Aim, ...]:
     first = found[0]
     of_two, of_library = first["ratios"]["two kernels"], first["ratios"].get("ONNX Runtime", 0.0)
     slowest = max((row for one in found for row in one["gpus"]), key=lambda row: row["ratio"])
@@ -260,28 +260,10 @@ def aims(found: list[dict[str, Any]]) -> tuple[Aim, ...]:
     )  # fmt: skip
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--case", default="", help="only cases whose name contains this text")
-    parser.add_argument("--seconds", type=float, default=1.0, help="least seconds of timing for each case")
-    arguments = parser.parse_args()
-    found = []
-    for case in CASES:
-        if arguments.case not in case.name:
-            continue
-        found.append(one := {**measure(case, arguments.seconds), "gpus": predicted(case)})
-        every = " ".join(f"{name} {ratio:.2f}" for name, ratio in one["ratios"].items())
-        on = " ".join(f"{row['device']} {row['dtype']} {row['ratio']:.2f}" for row in one["gpus"])
-        ours = f"{one['ours_seconds'] * 1e6:.0f} us, {one['gflop_s']:.0f} GFLOP/s"
-        print(f"{case.name}: {ours}; {every}; {on}", flush=True)
-    if not found:
-        raise SystemExit(f"no case has {arguments.case!r} in its name")
-    if arguments.case:
-        return 0
-    judged = aims(found)
-    print(f"kept in {keep('gated', {'headlines': [one.headline() for one in judged], 'cases': found})}")
-    return verdict(judged)
+def said(row: Row) -> str:
+    on = " ".join(f"{one['device']} {one['dtype']} {one['ratio']:.2f}" for one in row["gpus"])
+    return f"{row['gflop_s']:.0f} GFLOP/s; {on}"
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run(__doc__, "gated", CASES, measure, said, aims))

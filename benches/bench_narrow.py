@@ -19,8 +19,7 @@ for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import Any
@@ -28,8 +27,8 @@ from typing import Any
 import numpy as np
 
 import rollergen as rg
-from benches.aims import Aim, verdict
-from benches.results import keep
+from benches.aims import Aim
+from benches.by_case import Row, run
 from benches.timing import in_turns
 from rollergen.expr.dtypes import bounds, is_float, numpy_dtype
 
@@ -157,7 +156,7 @@ def drawn(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.nd
     return rng.integers(low, high, shape, dtype, endpoint=True)
 
 
-def measure(case: Case, seconds: float) -> dict[str, Any]:
+def measure(case: Case, seconds: float) -> Row:
     kernel = rg.build(case.make(), "cpu", cache=False)
     rng = np.random.default_rng(1)
     arrays = [drawn(b.shape, b.dtype, rng) for b in kernel.signature.inputs]
@@ -190,34 +189,18 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def chosen(text: str) -> Iterator[Case]:
-    return (case for case in CASES if text in case.name)
+def said(row: Row) -> str:
+    return f"{row['gop_s']:.0f} Gop/s"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--case", default="", help="only cases whose name contains this text")
-    parser.add_argument("--seconds", type=float, default=1.0, help="least seconds of timing for each case")
-    arguments = parser.parse_args()
-    found = []
-    for case in chosen(arguments.case):
-        found.append(one := measure(case, arguments.seconds))
-        every = " ".join(f"{name} {ratio:.2f}" for name, ratio in one["ratios"].items())
-        print(f"{case.name}: {one['ours_seconds'] * 1e6:.0f} us, {one['gop_s']:.0f} Gop/s; {every}", flush=True)
-    if not found:
-        raise SystemExit(f"no case has {arguments.case!r} in its name")
+def aims(found: list[Row]) -> tuple[Aim, ...]:
     mean, worst = geometric_mean(one["ratio"] for one in found), min(found, key=lambda one: one["ratio"])
-    print(f"geometric mean {mean:.3f}; lowest {worst['case']} {worst['ratio']:.2f}")
-    if arguments.case:
-        return 0
-    judged = (
-        Aim(f"The best library's time over ours, {len(found)} products of narrow dtypes on one core, geometric mean",
-            f"{mean:.3f}", f"at least {LEAST}", mean >= LEAST),
-    )  # fmt: skip
-    content = {"headlines": [one.headline() for one in judged], "cases": found, "mean": mean}
-    print(f"kept in {keep('narrow', content)}")
-    return verdict(judged)
+    what = f"The best library's time over ours, {len(found)} products of narrow dtypes on one core"
+    return (
+        Aim(f"{what}, geometric mean", f"{mean:.3f}", f"at least {LEAST}", mean >= LEAST),
+        Aim(f"{what}, the lowest", f"{worst['ratio']:.2f}, {worst['case']}", "", True),
+    )
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run(__doc__, "narrow", CASES, measure, said, aims))

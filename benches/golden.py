@@ -106,10 +106,14 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
             continue
         if isinstance(then, list) and isinstance(now, list) and then and now:
             what = "program" if [row[1] for row in then] != [row[1] for row in now] else "text or time only"
-            ratio = now[0][0] / then[0][0]
-            yield f"{title}: {then[0][0]:.4g} -> {now[0][0]:.4g} s ({ratio:.3f}), {what}"
+            yield f"{title}: {then[0][0]:.4g} -> {now[0][0]:.4g} s ({_ratio(now, then):.3f}), {what}"
         else:
             yield f"{title}: {_short(then)} -> {_short(now)}"
+
+
+def _ratio(now: list[Any], then: list[Any]) -> float:
+    """Of the first choices' seconds; of programs that compute nothing, which take none, 1."""
+    return now[0][0] / then[0][0] if then[0][0] else 1.0
 
 
 def _short(result: Any) -> str:
@@ -130,7 +134,7 @@ def main(action: str, file: Path, devices: str, every: int, jobs: int) -> None:
         return
     before = json.loads(file.read_text())
     lines = list(differences(before, found))
-    ratios = [now[0][0] / before[title][0][0] for title, now in found.items()
+    ratios = [_ratio(now, before[title]) for title, now in found.items()
               if isinstance(now, list) and now and isinstance(before.get(title), list) and before[title]]  # fmt: skip
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
     click.echo("\n".join([*lines, f"{len(lines)} of {len(found)} cases differ; first choices {mean:.4f} of before"]))
