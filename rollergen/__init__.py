@@ -20,6 +20,7 @@ _NAMES = {
     ),
     "einsum": "rollergen.expr.einsum",
     "scan": "rollergen.expr.scans",
+    "put": "rollergen.expr.puts",
     "scalar": "rollergen.expr.scalar_arguments",
     "dim": "rollergen.expr.dims",
     "build": "rollergen.build",

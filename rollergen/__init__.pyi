@@ -30,6 +30,7 @@ from rollergen.expr.language import (
     tensor,
 )
 from rollergen.expr.nibbles import pack
+from rollergen.expr.puts import put as put
 from rollergen.expr.scalar_arguments import scalar as scalar
 from rollergen.expr.scalars import Expr as _Expr
 from rollergen.expr.scans import scan as scan
@@ -85,6 +86,7 @@ __all__ = [
     "predict",
     "prod",
     "profile",
+    "put",
     "reduce",
     "reduce_axis",
     "remainder",

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from rollergen.runtime.device_arrays import on_device
 from rollergen.runtime.executor import Compiled, Executor, executor_for
 from rollergen.runtime.gpu_calls import GpuCalls
 from rollergen.runtime.ids import HostIds
-from rollergen.runtime.interop import alike, view
+from rollergen.runtime.interop import returned_arrays, view
 from rollergen.runtime.opencl_calls import OpenCLCalls
 from rollergen.runtime.packed import NEVER, Packed
 from rollergen.runtime.prepared import Call, arrays_like, not_made, prepared_call
@@ -51,17 +52,6 @@ class Timing:
     event_s: float
     rounds: int
     cache: str
-
-
-def _listed(out: Any) -> tuple[Any, ...]:
-    return tuple(out) if isinstance(out, (tuple, list)) else (out,)
-
-
-def _returned(out: Any, results: tuple[Any, ...], passed: Sequence[Any] | None) -> tuple[Any, ...]:
-    """What a call gives back: the caller's own ``out``, or results of the kind that went in."""
-    if out is not None:
-        return _listed(out)
-    return results if passed is None else alike(results, passed)
 
 
 @dataclass(slots=True)
@@ -113,6 +103,7 @@ class Kernel:
         self._growth, self._references = growth, references
         self.candidates = tuple(candidates)
         self.signature = Signature(chosen.program.inputs, chosen.program.outputs)
+        self._updates = self.signature.updates
         self._chosen, self._cuts = chosen, tuple(cuts)
         packed = packed_names(chosen.source.launches)
         self._packed_at = tuple(i for i, b in enumerate(chosen.program.inputs) if b.name in packed)
@@ -168,6 +159,8 @@ class Kernel:
         DeviceError where the device is not present in this machine.
         """
         mine = self._local.mine
+        if self._updates:
+            arrays, named, out = self.signature.apart(arrays, named, out)  # type: ignore[assignment]
         if self._ids:
             arrays, named = self._ids.checked(arrays, named)  # type: ignore[assignment]
         if not named and stream is None:
@@ -209,7 +202,7 @@ class Kernel:
         finally:
             session.release(self._names)
         self._prepare(mine, session, given if passed is None else passed)
-        returned = _returned(out, results, passed)
+        returned = returned_arrays(out, results, passed)
         return returned[0] if len(returned) == 1 else returned
 
     def _session(self) -> Session:
@@ -258,13 +251,21 @@ class Kernel:
         with self._lock:
             self._packs += 1
 
+    def _arranged(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """What a call with these arguments reads, and what it writes to: arrays of the caller's where it updates."""
+        out = None
+        if self._updates:
+            arrays, named, out = self.signature.apart(arrays, named, None)
+        arrays, named = self._ids.checked(arrays, named)
+        given = self.signature.arrange(arrays, named)
+        return given, self.signature.results(out, given)
+
     def interpret(self, /, *arrays: Any, **named: Any) -> Any:
         """The result computed by the interpreter, in NumPy, on any machine: exact and slow."""
         from rollergen.program.interpreter import interpret
 
-        arrays, named = self._ids.checked(arrays, named)  # type: ignore[assignment]
-        given = self.signature.arrange(arrays, named)
-        inputs = dict(zip((b.name for b in self.program.inputs), given, strict=True))
+        given, updated = self._arranged(arrays, named)
+        inputs = dict(zip(self._names, (*given, *(updated if self._updates else ())), strict=False))
         machine = machine_of(self.program, self.device)
         outputs = (interpret if machine is None else machine.interpret)(self.program, inputs, self.device).outputs
         results = tuple(outputs[b.name] for b in self.program.outputs)
@@ -277,13 +278,13 @@ class Kernel:
         """
         if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
             raise ArgumentError(f"rounds is {shown(rounds)}; expected at least 1, an integer")
-        given = self.signature.arrange(arrays, named)
-        out = self.signature.results(None, given)
-        self(*given, out=out)
+        given, out = self._arranged(arrays, named)
+        call = partial(self, *out, *given) if self._updates else partial(self, *given, out=out)
+        call()
         walls, events, session = [], [], self._session()
         for _ in range(rounds):
             start = time.perf_counter()
-            self(*given, out=out)
+            call()
             walls.append(time.perf_counter() - start)
             try:
                 session.set(dict(zip(self._names, (*given, *out), strict=True)))

@@ -13,6 +13,7 @@ from rollergen.construct.candidate import rounded
 from rollergen.construct.rename import rename_buffers
 from rollergen.dropped import standing
 from rollergen.errors import ConstructionError
+from rollergen.expr.places import put_of
 from rollergen.expr.splitting import split_reduction
 from rollergen.expr.stages import Graph, size_bytes
 from rollergen.expr.tensor_op import TensorOp
@@ -58,6 +59,11 @@ def tile_programs(graph: Graph, device: Device, count: int) -> tuple[Made, ...]:
             raise ConstructionError(
                 f"{op.output.name} takes elements of {take.row.buffer.name} at places that are read; {device.name} "
                 "moves data between its tiles in exchanges decided before the call: expected indices of the axes"
+            )
+        if put_of(op) is not None:
+            raise ConstructionError(
+                f"{op.output.name} is updated at places that are read; {device.name} moves data between its tiles in "
+                "exchanges decided before the call: expected a new tensor"
             )
     everything = size_bytes((*graph.inputs, *graph.temporaries, *graph.outputs))
     memory = device.layers[1]

@@ -16,6 +16,7 @@ import numpy as np
 from rollergen.bundle.inputs import made_array
 from rollergen.errors import BundleError
 from rollergen.expr.dtypes import is_float, numpy_dtype
+from rollergen.expr.places import updated
 from rollergen.expr.takes import Bounded
 from rollergen.expr.values import Buffer
 from rollergen.gate.comparison import Oracle, Points
@@ -67,6 +68,8 @@ def self_tests(program: RProgram, oracle: Oracle | None = None) -> tuple[SelfTes
                 f"{one.name} is an rg.scalar from {one.low} to {one.high}, which a saved kernel cannot check without "
                 "rollergen; expected a kernel of tensors alone"
             )
+    for one in updated(program.outputs):
+        raise BundleError(f"a call updates {one.name} in place, as no launcher does; expected a kernel of new arrays")
     oracle = oracle or program_oracle(program)
     magnitude = exact_magnitude(computed(program), program.inputs)
     second = "other random inputs" if magnitude is None else "whole-number inputs"

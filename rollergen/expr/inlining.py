@@ -135,7 +135,7 @@ class Inliner:
         self._reads: dict[Read, None] = {}
         value = self._resolve(self._renamed(root, body, {}), ())
         axes = root.producer.axes
-        target = tuple(Index.axis(name) for name, _ in axes)
+        target = root.producer.target or tuple(Index.axis(name) for name, _ in axes)
         return Expansion(root, axes, target, value, tuple(self._reads), self._extents, self._size(value))
 
     def reduces(self, tensor: Tensor) -> bool:

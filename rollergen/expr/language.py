@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from rollergen.errors import DtypeError, ExpressionError, ShapeError, array_advice, shown
 from rollergen.expr.dtypes import PACKED, described, dtype_name, is_integer
 from rollergen.expr.functions import absolute, atan2, cast, divide, function, maximum, minimum, remainder, select
+from rollergen.expr.index import Index
 from rollergen.expr.methods import Methods
 from rollergen.expr.nibbles import element, packed_shape
 from rollergen.expr.primitives import FUNCTIONS
@@ -77,10 +78,14 @@ CALL_WORDS = ("out", "stream", "rounds")
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """How a computed tensor comes about: `body` over its named axes (one for each dimension)."""
+    """How a computed tensor comes about: `body` over its named axes (one for each dimension).
+
+    ``target``: the element that each point of the axes is, where that is not its own (`puts`).
+    """
 
     axes: tuple[tuple[str, int], ...]
     body: Value
+    target: tuple[Index, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, slots=True)

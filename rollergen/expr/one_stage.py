@@ -12,6 +12,7 @@ from rollergen.expr.chains import Chain, chain_of
 from rollergen.expr.index import Index, linear
 from rollergen.expr.inlining import Expansion, Read, Separator, grouped, mirrored, reductions_of, substitute
 from rollergen.expr.joint_sums import is_joint, joint_sums
+from rollergen.expr.places import Put
 from rollergen.expr.reductions import Reduce, Scan, free_axes, scans_of
 from rollergen.expr.values import Load, Value, loads
 from rollergen.expr.views import reduced
@@ -54,6 +55,8 @@ def fitted(expansion: Expansion, separator: Separator, rows: RowLimits) -> tuple
     """`expansion` as one stage, with axes in groups where it is none else, or why it is none."""
     if expansion.size > LARGEST_BODY:  # as a tree, which nothing here may walk
         return expansion, as_one_stage(expansion, separator, rows)
+    if isinstance(expansion.body, Put):
+        return expansion, as_one_stage(expansion, separator, rows)
     if scans := scans_of(expansion.body):
         walked = _walked_forwards(expansion, scans)
         return walked, _scanned(walked, separator)
@@ -77,6 +80,8 @@ def as_one_stage(expansion: Expansion, separator: Separator, rows: RowLimits) ->
     if expansion.size > LARGEST_BODY:
         return Misfit(f"its {expansion.size} operations are too many for one stage")
     nodes = list(reductions_of(expansion.body))
+    if nodes and isinstance(expansion.body, Put):
+        return Misfit("what is put at a place is computed first")
     if not nodes:
         return OneStage(expansion.body)
     axes = [name for name, extent in expansion.axes if extent > 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rollergen.expr.places import Put
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Take, Unary, Value, Var
 
@@ -26,6 +27,8 @@ def show(value: Value) -> str:
             ids = ", ".join(f"{show(one)}*{stride}" for one, stride in zip(value.ids, value.strides, strict=True))
             mode = "" if value.mode == "raise" else f", {value.mode}"
             return f"take({show(value.row)}, {ids}{mode})"
+        case Put():
+            return f"{show(value.value)} put {value.multiple} * ({show(value.shift)}) behind"
         case IndexValue():
             return str(value.index)
         case Binary():

@@ -14,6 +14,7 @@ from rollergen.expr.inlining import Expansion
 from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import OneStage, RowLimits
 from rollergen.expr.planning import Plan, Planner
+from rollergen.expr.puts import InPlace
 from rollergen.expr.reads import given_tensors, producers_first
 from rollergen.expr.reductions import Reduce, Scan
 from rollergen.expr.takes import checked_ids
@@ -186,7 +187,8 @@ def _named_buffers(
             raise ExpressionError(f"the output {tensor.name!r} has the name of another tensor; names must differ")
         name = tensor.name or _unique(default, taken)
         taken.add(name)
-        buffers[tensor.buffer.name] = Buffer(name, tensor.shape, tensor.dtype, "output")
+        fresh = Buffer(name, tensor.shape, tensor.dtype, "output")
+        buffers[tensor.buffer.name] = tensor.buffer if isinstance(tensor, InPlace) else fresh
     for tensor in order:
         if tensor.buffer.name not in buffers:
             name = _unique(tensor.name or "t", taken)
@@ -220,7 +222,26 @@ def checked_outputs(outputs: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
             raise ExpressionError(f"output {position} is the given tensor {tensor.label}: there is nothing to compute")
         if any(tensor is other for other in wanted[:position]):
             raise ExpressionError(f"{tensor.label} is given twice as an output")
+    _check_updates(wanted)
     return wanted
+
+
+def _check_updates(outputs: tuple[Tensor, ...]) -> None:
+    """ExpressionError where one kernel would update a tensor and read it, update it twice, or make a new one too."""
+    targets = [one.label for one in outputs if isinstance(one, InPlace)]
+    if not targets:
+        return
+    for one in outputs:
+        if not isinstance(one, InPlace):
+            raise ExpressionError(
+                f"{targets[0]} is updated in place, and {one.label} is a new array; expected a kernel for each"
+            )
+    used = [*(one.label for one in given_tensors(outputs)), *targets]
+    for name in targets:
+        if used.count(name) > 1:
+            raise ExpressionError(
+                f"{name} is updated in place, and read or updated by the same kernel; expected two kernels"
+            )
 
 
 def ordered_inputs(outputs: tuple[Tensor, ...], inputs: Sequence[Tensor] | None) -> tuple[Tensor, ...]:
@@ -232,7 +253,9 @@ def ordered_inputs(outputs: tuple[Tensor, ...], inputs: Sequence[Tensor] | None)
         raise ExpressionError(
             f"inputs= is {shown(inputs)}; expected a list of the tensors {', '.join(t.label for t in found)}"
         )
-    order = tuple(map(_stored, inputs))
+    targets = [one.target for one in outputs if isinstance(one, InPlace)]
+    first = next((n for n, one in enumerate(inputs) if not any(one is t for t in targets)), len(inputs))
+    order = tuple(map(_stored, inputs[first:]))  # what is updated comes first anyway
     for tensor in order:
         if not any(tensor is one for one in found):
             names = ", ".join(t.label for t in found)

@@ -63,12 +63,13 @@ def positions(take: Take) -> tuple[Value, ...]:
     try:
         return take._positions
     except AttributeError:
-        found = tuple(_within(one, n, take.mode) for one, n in zip(take.ids, take.extents, strict=True))
+        found = tuple(place_of(one, n, take.mode) for one, n in zip(take.ids, take.extents, strict=True))
         object.__setattr__(take, "_positions", found)
         return found
 
 
-def _within(value: Value, extent: int, mode: str) -> Value:
+def place_of(value: Value, extent: int, mode: str) -> Value:
+    """An id as a value from 0 to `extent` - 1 (see `positions`)."""
     signed, bits = DTYPES[value.dtype].signed, DTYPES[value.dtype].bits
     if bits < 32 or (bits == 32 and (not signed or extent > 2**31 - 1)):
         value = Cast(value, "int32" if bits < 32 and extent < 2**31 else "int64")
@@ -107,6 +108,15 @@ def check_ids(ids: Any, extent: int, what: str) -> None:
         raise ArgumentError(
             f"{what} holds {wrong}{f' at {place}' if place else ''}; expected indices from {-extent} to {extent - 1}, "
             'or a take with mode="clip" or "wrap"'
+        )
+
+
+def check_different(ids: Any, extent: int, what: str) -> None:
+    """ArgumentError where two of an array's numbers are one place, negative ones counted from the end."""
+    count = np.bincount((ids % extent).reshape(-1).astype(np.int64), minlength=1)
+    if count.max() > 1:
+        raise ArgumentError(
+            f"{what} names place {int(count.argmax())} {int(count.max())} times; expected places that are all different"
         )
 
 

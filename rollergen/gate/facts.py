@@ -10,6 +10,7 @@ import numpy as np
 
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import Bounds, linear
+from rollergen.expr.places import Put
 from rollergen.expr.primitives import PRIMITIVES, Primitive
 from rollergen.expr.takes import Bounded
 from rollergen.expr.tensor_op import Reduction, TensorOp, summed_axes
@@ -39,9 +40,10 @@ cancel would be compared with themselves.  Then the random inputs are not negati
 
 @dataclass(frozen=True)
 class Facts:
-    """Properties of one program, each found on first use."""
+    """Properties of one program, each found on first use; ``puts``: where it stores blocks in arguments (`blocks`)."""
 
     program: RProgram
+    puts: tuple[Put, ...] = ()
 
     @cached_property
     def tensor_ops(self) -> tuple[TensorOp, ...]:
@@ -152,6 +154,12 @@ class Facts:
                         found[load.buffer.name] = _tried(take, extent, load.dtype, found.get(load.buffer.name))
         bounded = [one for one in self.program.inputs if isinstance(one, Bounded)]
         return found | {one.name: (one.low, one.high) for one in bounded}
+
+    @cached_property
+    def different(self) -> dict[str, int]:
+        """Inputs whose elements are all different places, with the number of places."""
+        pairs = (one for put in self.puts for one in zip(put.ids, put.extents, strict=True))
+        return {load.buffer.name: extent for value, extent in pairs for load in loads(value)}
 
     @cached_property
     def _made_whole(self) -> tuple[Cast, ...]:

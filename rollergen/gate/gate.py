@@ -22,6 +22,7 @@ import numpy as np
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer
 from rollergen.gate.adversarial import HostileRun, Patches, hostile_runs
+from rollergen.gate.blocks import blocks_of, puts_of, running_blocks
 from rollergen.gate.comparison import Comparison, Oracle, disagreements, said
 from rollergen.gate.facts import Facts
 from rollergen.gate.footprint import checking, require, with_temporaries
@@ -83,8 +84,9 @@ class Gate:
     """
 
     def __init__(self, program: RProgram, oracle: Oracle, seed: int = 0, memory: Memory = HOST) -> None:
-        began, program = time.perf_counter(), _with_elements(program)
-        self._comparison, self._seed, facts = Comparison(oracle), seed, Facts(program)
+        began, puts = time.perf_counter(), puts_of(program)
+        program = blocks_of(_with_elements(program))
+        self._comparison, self._seed, facts = Comparison(oracle), seed, Facts(program, puts)
         self.memory = memory
         names = ", ".join(buffer.name for buffer in program.outputs)
         require(checking(program, memory is HOST), memory, f"checking candidates of {names}")
@@ -111,7 +113,9 @@ class Gate:
         ``again``: runs it without the launches that are marked ``once``; None where there are none.  ``number``: by
         which `revoked` knows the candidate.  Hostile inputs are left out where ordinary ones show a fault already.
         """
-        began, program = time.perf_counter(), _with_elements(program)
+        began, whole = time.perf_counter(), _with_elements(program)
+        run, again = running_blocks(whole, run, self.memory), again and running_blocks(whole, again, self.memory)
+        program = blocks_of(whole)
         if program.temporaries:
             require(with_temporaries(program), self.memory, "this candidate")
         points = sample_points(program, self._seed + 1)

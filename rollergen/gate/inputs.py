@@ -19,6 +19,7 @@ from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import Bounds
 from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import fill_ramp, fill_random, fill_whole, random_array
+from rollergen.gate.blocks import puts_of
 from rollergen.gate.facts import Facts
 from rollergen.gate.tolerance import unit_roundoff
 from rollergen.hal.dtypes import DTYPES
@@ -158,12 +159,25 @@ def fill_ids(array: np.ndarray, allowed: Bounds, number: int, random: np.random.
         array[...] = random.integers(low, high, array.shape, endpoint=True)
 
 
+def fill_different(array: np.ndarray, extent: int, random: np.random.Generator) -> None:
+    """Places that are all different, the first and the last among them, some from the end where numbers have a sign."""
+    found = random.permutation(extent)[: array.size]
+    for end in (0, extent - 1)[: array.size]:
+        if end not in found:
+            found[np.flatnonzero((found != 0) & (found != extent - 1))[0]] = end
+    from_the_end = random.integers(0, 2, array.size) * (array.dtype.kind == "i")
+    array.reshape(-1)[...] = found - extent * from_the_end
+
+
 def random_inputs(program: RProgram, random: np.random.Generator) -> list[np.ndarray]:
     """An array for each input: random numbers, and of ids those that a call takes."""
-    ids, made = Facts(program).ids, []
+    facts = Facts(program, puts_of(program))
+    ids, made = facts.ids, []
     for buffer in program.inputs:
         made.append(random_array(buffer.shape, buffer.dtype, random))
-        if buffer.name in ids:
+        if buffer.name in facts.different:
+            fill_different(made[-1], facts.different[buffer.name], random)
+        elif buffer.name in ids:
             fill_ids(made[-1], ids[buffer.name], 0, random)
     return made
 
@@ -230,6 +244,8 @@ HOSTILE = SPECIAL, INFINITE, CANCELLING, ENDS, PLACES
 
 def hostile_values(kind: Hostile, buffer: Buffer, facts: Facts) -> np.ndarray:
     """The numbers to put in place of few elements of an input; ids are replaced by `PLACES` only."""
+    if buffer.name in facts.different:
+        return np.zeros(0, np.int64)
     if buffer.name in facts.ids:
         return _places(facts.ids[buffer.name]) if kind is PLACES else np.zeros(0, np.int64)
     return kind.values(buffer.dtype, facts)

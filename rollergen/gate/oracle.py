@@ -9,6 +9,7 @@ import numpy as np
 
 from rollergen.expr.empties import without_empties
 from rollergen.expr.language import Tensor
+from rollergen.expr.puts import InPlace
 from rollergen.expr.reads import given_tensors
 from rollergen.expr.reference import evaluate_at
 from rollergen.expr.values import Buffer
@@ -29,19 +30,26 @@ class ExpressionOracle:
     def __call__(self, arrays: Mapping[str, np.ndarray], output: str, points: Points) -> np.ndarray:
         tensor = self.tensors[output]
         needed = {given.buffer.name: arrays[given.buffer.name] for given in given_tensors((tensor,))}
-        return evaluate_at(tensor, needed, points)
+        return evaluate_at(tensor, needed, self._own(output, points))
 
     def within_rounding(
         self, arrays: Mapping[str, np.ndarray], output: str, points: Points, got: np.ndarray, want: np.ndarray
     ) -> np.ndarray:
         """See `perturbed.within_rounding`."""
-        return within_rounding(self.tensors[output], arrays, points, got, want)
+        return within_rounding(self.tensors[output], arrays, self._own(output, points), got, want)
+
+    def _own(self, output: str, points: Points) -> Points:
+        """The points in the shape of the tensor: of a block, programs know their numbers (`blocks_of`)."""
+        shape = self.tensors[output].shape
+        return np.unravel_index(points[0], shape) if len(points) == 1 and len(shape) != 1 else points
 
 
 def expression_oracle(tensors: Sequence[Tensor], outputs: Sequence[Buffer]) -> Oracle:
     """The oracle of the computed `tensors`, known as `outputs` (same order) to the programs."""
     some = zip(outputs, without_empties(tensors), strict=True)
-    return ExpressionOracle({buffer.name: tensor for buffer, tensor in some})
+    return ExpressionOracle(
+        {buffer.name: tensor.block if isinstance(tensor, InPlace) else tensor for buffer, tensor in some}
+    )
 
 
 def compare(

@@ -29,6 +29,7 @@ from rollergen.expr.values import (
     substitute_axes,
     transform,
 )
+from rollergen.gate.blocks import blocks_of
 from rollergen.gate.comparison import Oracle, Points
 from rollergen.gate.perturbed import within_rounding
 from rollergen.program.rprogram import RProgram
@@ -67,6 +68,7 @@ def program_oracle(program: RProgram) -> Oracle:
     Raises ArgumentError where a stage stores at places from which its axes cannot be told (an
     implicit GEMM of a convolution): then the expression is needed.
     """
+    program = blocks_of(program)
     tensors = {b.name: Tensor(b.name, b.shape, b.dtype, False, None, b) for b in program.inputs}
     for stage in program.stages:
         tensors[stage.op.output.name] = _as_tensor(stage.op, tensors)

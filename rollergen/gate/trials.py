@@ -10,7 +10,7 @@ import numpy as np
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.gate.arrays import CALLER_LEAD_BYTES
 from rollergen.gate.facts import Facts
-from rollergen.gate.inputs import EQUAL, RANDOM, SECOND, Whole, fill_ids
+from rollergen.gate.inputs import EQUAL, RANDOM, SECOND, Whole, fill_different, fill_ids
 from rollergen.gate.memory import Memory, Zone
 from rollergen.program.rprogram import RProgram
 
@@ -48,13 +48,16 @@ def make_trials(facts: Facts, rng: np.random.Generator, memory: Memory) -> tuple
 def _trial(kind: Whole, number: int, facts: Facts, rng: np.random.Generator, memory: Memory) -> Trial:
     zones, pristine = memory.guarded(facts.program.inputs, LEADS[number % 2], number), {}
     for position, buffer in enumerate(facts.program.inputs):
-        shape = (1,) * len(buffer.shape) if kind is EQUAL else buffer.shape
+        alike = kind is EQUAL and buffer.name not in facts.different
+        shape = (1,) * len(buffer.shape) if alike else buffer.shape
         values = np.empty(shape, numpy_dtype(buffer.dtype))
-        if buffer.name in facts.ids:
+        if buffer.name in facts.different:
+            fill_different(values, facts.different[buffer.name], rng)
+        elif buffer.name in facts.ids:
             fill_ids(values, facts.ids[buffer.name], number, rng)
         else:
             kind.fill(values, buffer, position, facts, rng)
-        pristine[buffer.name] = np.broadcast_to(values, buffer.shape) if kind is EQUAL else values
+        pristine[buffer.name] = np.broadcast_to(values, buffer.shape) if alike else values
         memory.write(zones[buffer.name].array, pristine[buffer.name])
     return Trial(kind.title, zones, pristine, exact=kind.exact, remembers=number < 2)
 

@@ -21,6 +21,7 @@ from rollergen.lower.expressions import (
     Name,
     Number,
     Operation,
+    Pick,
     Pointer,
     Read,
     Shuffle,
@@ -170,6 +171,9 @@ def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Stor
     ``store.streaming``: whole vectors bypass the caches, where the address turns out to be aligned (the
     instructions for it want that; with ``on_lines`` it always is).  ``store.adds``: scalars, added to what is there.
     """
+    if lane is not None and access.moved:
+        _write_apart(out, access, out.atom("value", value), lane)
+        return
     access = access.coarsened(lane)
     if lane is None:
         with when_all(out, access.tests):
@@ -192,6 +196,16 @@ def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Stor
         _write_vector(out, access, offset, value, store)
     with out.otherwise():
         _write_broken(out, access, value, lane, plan)
+
+
+def _write_apart(out: Writer, access: Access, value: Expr, lane: Lane) -> None:
+    """A vector of which each lane has a place of its own."""
+    for number, moved in enumerate(access.moved):
+        at = {lane.variable: Index.of(number)}
+        tests = tuple(replace(test, index=test.index.substitute(at).simplify(out.ranges)) for test in access.tests)
+        with when_all(out, tuple(needed(tests, out.ranges))):
+            offset = access.offset.substitute(at) + moved
+            _write(out, access, offset, Pick(value, number) if value.lanes > 1 else value)
 
 
 def _write_broken(out: Writer, access: Access, value: Expr, lane: Lane, plan: VectorPlan | None) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import is_float, rounded
 from rollergen.expr.index import Index
+from rollergen.expr.places import Put
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Take, Unary, Value, Var
@@ -92,6 +93,8 @@ def _computed(out: Writer, scope: Scope, value: Value, repeated: Shared) -> Expr
             return Number(value.value, register_dtype(value.dtype))
         case Load():
             return truth(scope.load(value))
+        case Put():
+            return of(value.value)
         case Take():
             return truth(read_take(out, scope, value, lambda inner, part: evaluate(out, inner, part)))
         case Partial():

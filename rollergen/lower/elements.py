@@ -34,6 +34,7 @@ class Access:
     ``alignment``: bytes to which the pointer is known to be aligned (0: only to its elements). ``asynchronous``: writes
     need not be waited for before the barrier that says so. ``elements``: of the array (0: unknown), less those that are
     ``missing`` at the call. ``masked``: vectors that are not whole are read at once where that can be.
+    ``moved``: for each lane how far behind the offset it lies; empty: all at it.
     """
 
     pointer: Pointer
@@ -45,6 +46,7 @@ class Access:
     elements: int = 0
     masked: bool = False
     missing: Index = NOTHING
+    moved: tuple[Index, ...] = ()
 
     def aligned(self, offset: Index, lanes: int) -> bool:
         """Whether `lanes` elements from `offset` on lie at a multiple of their size."""

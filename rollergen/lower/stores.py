@@ -8,6 +8,7 @@ from math import prod
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
+from rollergen.expr.places import put_of
 from rollergen.expr.values import Partial, Value, Var, loads
 from rollergen.lower.access import fetch, has_edge, put
 from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
@@ -17,6 +18,7 @@ from rollergen.lower.expressions import Build, Element, Expr, Inside
 from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
+from rollergen.lower.puts import placed
 from rollergen.lower.reductions import RegisterTile, loops_over
 from rollergen.lower.trips import last_trip
 from rollergen.program.rprogram import SERIAL, KeptRow
@@ -56,7 +58,7 @@ def _store_all(
     inside = frozenset(nest.positions("spatial", "row", after=depth))
     grouped = _grouped_loop(nest, inside, lane)
     phase = Phase(inside - {grouped}, nest.numbered(loads(value)), nest.innermost, True, lane, grouped)
-    tile = _edge_tile(context, place, inside, lane)
+    tile = None if put_of(nest.op) else _edge_tile(context, place, inside, lane)
 
     def scope_at(here: Place) -> Scope:
         names = kept_values(context, here, kept, len(nest.op.reductions), lane)
@@ -66,8 +68,9 @@ def _store_all(
         if grouped is not None:
             _store_groups(context, here, grouped, value, scope_at)
             return
-        whole = stored(evaluate(out, scope_at(here), value), nest.op.output.dtype)
-        access = once_per_result(context, output_access(here, out))
+        scope = scope_at(here)
+        whole = stored(evaluate(out, scope, value), nest.op.output.dtype)
+        access = once_per_result(context, placed(out, scope, output_access(here, out)))
         if tile is not None and has_edge(out, access, lane, storing=True):
             tile.write(out, here, whole)
             return
@@ -146,7 +149,7 @@ def _store_groups(context: Context, place: Place, p: int, value: Value, scope_at
             out.assign(Element(name, (e,), dtype), stored(evaluate(out, scope_at(here), value), dtype))
         vector = Build(tuple([Element(name, (Index((), e),), dtype) for e in range(width)]))
         there = place.bind({p: base + Index.axis(lane.variable)})
-        access = once_per_result(context, output_access(there, out))
+        access = once_per_result(context, placed(out, scope_at(place.bind({p: base})), output_access(there, out)))
         put(out, access, vector, lane, nest.stage.store)
 
     if steps == 1:

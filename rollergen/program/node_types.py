@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from rollergen.errors import ProgramError
 from rollergen.expr.index import FloorDiv, Index, Mod
 from rollergen.expr.limits import AtLeast
+from rollergen.expr.places import Put, Updated
 from rollergen.expr.takes import Bounded
 from rollergen.expr.tensor_op import Axis, Reduction, Running, TensorOp
 from rollergen.expr.values import (
@@ -257,6 +258,7 @@ _PLAIN: dict[Any, Field] = {str: TEXT, bool: Flag(), int: Whole(), float | int: 
 _EXPRESSIONS = (
     FloorDiv, Mod, Index, Within, Buffer, Const, Load, Take, IndexValue, Unary, Binary, Select, Cast, Var, Partial,
     Combiner, Axis, Reduction, Running, TensorOp, Bounded,
+    Updated, Put,
 )  # fmt: skip
 _DECISIONS = (
     Loop, Copy, Compute, Accumulator, KeptRow, Store, BlockOrder, InnerNest, Stage, Superstep, TileMapping, StageLaunch,

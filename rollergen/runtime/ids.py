@@ -1,4 +1,4 @@
-"""Ids in host memory, checked before a call: what `rg.take` of mode ``raise`` refuses.
+"""Ids in host memory, checked before a call: what `rg.take` of mode ``raise`` refuses, and `rg.put`.
 
 They are looked at by the host, not by the kernel: a kernel could only leave a mark, which the host would have to wait
 for.  One pass over them takes what reading them takes, beside rows that are as long as they are many.  Ids in a
@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.takes import Bounded, check_ids, checked_ids
-from rollergen.expr.values import Buffer
+from rollergen.expr.places import put_of
+from rollergen.expr.takes import Bounded, check_different, check_ids, checked_ids
+from rollergen.expr.values import Buffer, loads
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.device_arrays import on_device
 from rollergen.runtime.interop import is_torch
@@ -29,10 +30,17 @@ class HostIds:
             for stage in program.stages
             for one in checked_ids(stage.op)
         ]
+        puts = [put for stage in program.stages if (put := put_of(stage.op))]
+        self._different = [
+            (*places[load.buffer.name], extent, put.mode)
+            for put in puts
+            for value, extent in zip(put.ids, put.extents, strict=True)
+            for load in loads(value)
+        ]
         self._scalars = [(number, one) for number, one in places.values() if isinstance(one, Bounded)]
 
     def __bool__(self) -> bool:
-        return bool(self._checks or self._scalars)
+        return bool(self._checks or self._scalars or self._different)
 
     def checked(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """The arguments of a call, looked at as `check` does, ints as arrays."""
@@ -61,6 +69,13 @@ class HostIds:
             ids = ids if elements is None else ids.reshape(-1)[elements]
             if not _surely_inside(ids, extent):
                 check_ids(ids, extent, buffer.name)
+        for number, buffer, extent, mode in self._different:
+            ids = _of_host(arrays[number] if number < len(arrays) else named.get(buffer.name), buffer)
+            if ids is None:
+                continue
+            if mode == "raise" and not _surely_inside(ids, extent):
+                check_ids(ids, extent, buffer.name)
+            check_different(ids, extent, buffer.name)
 
 
 def _of_host(thing: Any, buffer: Buffer) -> np.ndarray | None:

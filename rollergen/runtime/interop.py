@@ -100,6 +100,13 @@ def alike(results: tuple[np.ndarray, ...], inputs: Sequence[Any]) -> tuple[Any, 
     return results if from_dlpack is None else tuple(map(from_dlpack, results))
 
 
+def returned_arrays(out: Any, results: tuple[Any, ...], passed: Sequence[Any] | None) -> tuple[Any, ...]:
+    """What a call gives back: the caller's own ``out``, or results of the kind that went in."""
+    if out is not None:
+        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    return results if passed is None else alike(results, passed)
+
+
 def tensor_reader(dtype: np.dtype) -> Callable[[Any], np.ndarray]:
     """What gives the memory of torch's tensors of this dtype as an array (of what NumPy lacks: the bits, as integers).
     It raises RuntimeError or TypeError for tensors that are no plain memory of the host."""

@@ -12,6 +12,7 @@ import numpy as np
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
 from rollergen.expr.dtypes import described, numpy_dtype
 from rollergen.expr.nibbles import as_stored
+from rollergen.expr.places import Updated
 from rollergen.expr.values import Buffer
 from rollergen.runtime.interop import view
 from rollergen.runtime.result_pool import new_result
@@ -80,7 +81,8 @@ class Parameter:
 class Signature:
     """Inputs in the order of a call, and outputs in the order of what it returns.
 
-    ``str(signature)`` reads ``kernel(A: float32[70, 37], B: float32[37, 100]) -> C: float32[70, 100]``.
+    ``str(signature)`` reads ``kernel(A: float32[70, 37], B: float32[37, 100]) -> C: float32[70, 100]``.  Outputs that a
+    call updates (`rg.put`) are its first arguments: ``kernel(updated y: float32[8, 4], x: float32[1, 4]) -> y``.
     """
 
     inputs: tuple[Buffer, ...]
@@ -98,7 +100,35 @@ class Signature:
         return (*self._parameters, *self._results)
 
     def __str__(self) -> str:
+        if self.updates:
+            taken = (*(f"updated {_described(one)}" for one in self.outputs), *map(_described, self.inputs))
+            return f"kernel({', '.join(taken)}) -> {', '.join(one.name for one in self.outputs)}"
         return f"kernel({', '.join(map(_described, self.inputs))}) -> {', '.join(map(_described, self.outputs))}"
+
+    @property
+    def updates(self) -> bool:
+        """Whether a call updates arrays of the caller's: then all outputs are such."""
+        return any(isinstance(one, Updated) for one in self.outputs)
+
+    def apart(
+        self, arrays: tuple[Any, ...], named: Mapping[str, Any], out: Any
+    ) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
+        """The arguments of a call that updates arrays: what it reads, by position and by name, and what it writes to.
+
+        Raises ArgumentError for one that is missing, given twice, or given as ``out`` too.
+        """
+        if out is not None:
+            raise ArgumentError(f"out is given; expected None, as the call writes to its first arguments: {self}")
+        count = len(self._results)
+        brought, named = list(arrays[:count]), dict(named)
+        for one in self._results[: len(brought)]:
+            if one.name in named:
+                raise ArgumentError(f"{one.name} is given by position and by name: {self}")
+        for one in self._results[len(brought) :]:
+            if one.name not in named:
+                raise ArgumentError(f"{one.name} is missing, which the call updates: {self}")
+            brought.append(named.pop(one.name))
+        return arrays[count:], named, brought[0] if count == 1 else tuple(brought)
 
     def arrange(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
         """The inputs in order, each contiguous: strided arrays are copied.

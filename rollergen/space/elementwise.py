@@ -8,6 +8,7 @@ from typing import Any
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import linear
+from rollergen.expr.places import put_of
 from rollergen.expr.primitives import LONG, PRIMITIVES
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Unary, walk
@@ -232,7 +233,8 @@ class _SerialMap(_Map):
         if self.m_extent % lanes and not in_a_row(self.op.loads()[self.staged], self.m):
             return []
         vectors = ceil_div(self.n_extent, lanes)
-        on_lines = self.n_extent >= _WRITTEN_ON[0] * lanes and self._rows_alike() and self._worth_streaming()
+        straight = self._rows_alike() and put_of(self.op) is None
+        on_lines = self.n_extent >= _WRITTEN_ON[0] * lanes and straight and self._worth_streaming()
         # On lines one step more than a power of two, so that blocks are even though the first starts early.
         steps = [n + 1 for n in (1, 2, 4, 8, 16, 32, 64)] if on_lines else {min(n, vectors) for n in _WRITTEN_ON}
 

@@ -58,7 +58,7 @@ def executed(program, source, arrays, reverse=False):
     after = run(source, whole, reverse).arrays
     for buffer in program.buffers():
         assert after[buffer.name][buffer.elements :].tobytes() == whole[buffer.name][buffer.elements :].tobytes()
-        if buffer.name in arrays:
+        if buffer in program.inputs:
             assert after[buffer.name].tobytes() == whole[buffer.name].tobytes(), f"{buffer.name}: an input was changed"
     return {b.name: after[b.name][: b.elements].reshape(b.shape) for b in program.outputs}
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Index
+from rollergen.expr.places import put_of
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
 from rollergen.expr.views import moved_at_once
@@ -91,6 +92,8 @@ def copy_vector(
     """
     limit = max(1, device_bytes // ITEMSIZE[load.dtype])
     fixed = gcd(_widest(load, along, guarded), op.axis(along).extent, limit)
+    if (put := put_of(op)) is not None and load is op.stored():
+        fixed = gcd(fixed, put.side_by_side(along))
     return common_divisor(granule, fixed)
 
 

@@ -11,6 +11,7 @@ from rollergen.errors import ProgramError
 from rollergen.expr.dots import WORD
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Bounds, Index
+from rollergen.expr.places import put_of
 from rollergen.expr.values import Buffer, Partial, Value, Var, axes_of, walk
 from rollergen.hal.spec import Device
 from rollergen.program.check.chains import check_chain
@@ -146,6 +147,8 @@ def check_op(stage: Stage) -> None:
     _check_reductions(stage)
     _check_result(stage)
     _check_target(stage)
+    if put_of(stage.op) and stage.op.reductions:
+        raise ProgramError(f"stage {stage.name} puts what it reduces; expected an earlier stage to store it")
 
 
 def _check_axes(stage: Stage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.places import put_of
 from rollergen.expr.splitting import ADDED, is_added
 from rollergen.expr.tensor_op import Axis, summed_axes
 from rollergen.expr.values import Load, Partial, axes_of, walk
@@ -92,8 +93,10 @@ def _check_store(stage: Stage, axes: Mapping[str, Axis]) -> None:
         raise refuse(stage, f"store.vector is {vector}; expected a power of 2")
     if vector == 1:
         return
-    offset = stage.op.stored().offset()
+    offset, put = stage.op.stored().offset(), put_of(stage.op)
     for loop in stage.loops:
+        if put is not None and put.side_by_side(loop.axis) % vector:
+            continue
         if loop.kind == UNROLL and loop.stride == 1 and loop.extent % vector == 0:
             tested = any(loop.axis in bound.index.axes() for bound in stage.op.where)
             if not tested and side_by_side(offset, loop.axis, axes[loop.axis].extent, vector):
@@ -118,6 +121,7 @@ def _check_lines(stage: Stage, axes: Mapping[str, Axis]) -> None:
         or axes[lane.axis].role != "spatial"
         or offset.coefficient(lane.axis) != 1
         or any(distance % lane.extent for distance in apart)
+        or put_of(stage.op) is not None
     ):
         raise refuse(
             stage,

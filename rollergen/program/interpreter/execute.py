@@ -15,6 +15,7 @@ import numpy as np
 
 from rollergen.errors import ArgumentError, ProgramError
 from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.places import put_of
 from rollergen.expr.tensor_op import Reduction, Running, summed_axes
 from rollergen.hal.spec import Device
 from rollergen.program.blocks import edge_blocks, grid_positions
@@ -319,14 +320,28 @@ def store_results(run: StageRun, tile: TilePass, traversal: Traversal) -> None:
     """Stores ``result`` at every point, each element once."""
     for leaf in traverse(run, tile, traversal):
         points = Points.of_box(run.stage, leaf)
-        values = evaluate(traversal.values[0], leaf_scope(run, tile, traversal, leaf, points))
+        scope = leaf_scope(run, tile, traversal, leaf, points)
+        values = evaluate(traversal.values[0], scope)
         if run.stage.store.adds:
             add(run, points, values)
             continue
-        flat = put(run, *store_points(run, points), values)
+        at, chosen = store_points(run, points)
+        flat = put(run, placed(run, at, scope), chosen, values)
         if np.any(run.stored[flat]):
             raise ProgramError(f"{run.name} stores an element of {run.stage.op.output.name} twice")
         run.stored[flat] = True
+
+
+def placed(run: StageRun, at: Array, scope: Scope) -> Array:
+    """The offsets `at`, moved where the stage puts its results."""
+    one = put_of(run.stage.op)
+    if one is None:
+        return at
+    moved = at + one.multiple * evaluate(one.shift, scope).astype(np.int64)
+    inside = (moved >= 0) & (moved < run.stage.op.output.elements)
+    if not np.all(np.logical_or(inside, np.logical_not(scope.wanted))):
+        raise ProgramError(f"{run.name}: a place leaves {run.stage.op.output.name}")
+    return np.where(inside, moved, 0)
 
 
 def add(run: StageRun, points: Points, values: Array) -> None:

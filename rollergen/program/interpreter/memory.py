@@ -11,6 +11,7 @@ import numpy as np
 from rollergen.errors import ArgumentError, ProgramError
 from rollergen.expr.dtypes import bounds, is_integer, numpy_dtype
 from rollergen.expr.index import Index
+from rollergen.expr.places import updated
 from rollergen.expr.values import Buffer
 from rollergen.program.interpreter.points import Array, both, everywhere
 from rollergen.program.rprogram import RProgram
@@ -28,7 +29,8 @@ class Memory:
     """All buffers of a program as flat arrays; ``written`` has a mask for each that is not an input."""
 
     def __init__(self, program: RProgram, arrays: Mapping[str, Any]) -> None:
-        expected = {buffer.name for buffer in program.inputs}
+        brought = updated(program.outputs)
+        expected = {buffer.name for buffer in (*program.inputs, *brought)}
         if set(arrays) != expected:
             raise ArgumentError(f"arrays are {sorted(arrays)}; expected one for each of {sorted(expected)}")
         self.data = {buffer.name: _input(buffer, arrays[buffer.name]) for buffer in program.inputs}
@@ -36,6 +38,8 @@ class Memory:
         for buffer in (*program.temporaries, *program.outputs):
             self.data[buffer.name] = np.full(buffer.elements, poison(buffer.dtype), numpy_dtype(buffer.dtype))
             self.written[buffer.name] = np.zeros(buffer.elements, dtype=bool)
+        for buffer in brought:
+            self.data[buffer.name] = _input(buffer, arrays[buffer.name]).copy()
 
     def read(self, buffer: Buffer, offsets: Array, wanted: Array, where: str) -> Array:
         """Elements at row-major `offsets`; anything where they are not wanted.

@@ -11,6 +11,7 @@ import numpy as np
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import rounded
 from rollergen.expr.index import Index
+from rollergen.expr.places import Put
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.takes import positions
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Take, Unary, Value, Var
@@ -67,6 +68,8 @@ def _node(value: Value, scope: Scope) -> Array:
             return value.value
         case Load():
             return scope.load(value, scope.wanted)
+        case Put():
+            return evaluate(value.value, scope)
         case Take():
             return scope.take(value, tuple(evaluate(one, scope) for one in positions(value)), scope.wanted)
         case Var():

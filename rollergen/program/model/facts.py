@@ -14,6 +14,7 @@ from math import prod
 from rollergen.expr.dots import WORD
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, linear
+from rollergen.expr.places import Put
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import PART, WHOLE, is_below_its_row, is_online_exponent, is_shrinking_exponent, shrinking
 from rollergen.expr.tensor_op import TensorOp
@@ -281,7 +282,7 @@ def _operation(node: Value, op: TensorOp | None) -> str:
         return "exp_below" if below else "exp"
     if isinstance(node, (Unary, Binary)):
         return PRIMITIVES[node.op].cost or node.op
-    if isinstance(node, (Const, Load, Take, Var, Partial)):
+    if isinstance(node, (Const, Load, Take, Var, Partial, Put)):
         return ""
     if isinstance(node, IndexValue):
         return "index"
