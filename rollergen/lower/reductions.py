@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index, linear, weighted_sum
@@ -63,37 +62,22 @@ class Threads:
     count: int
 
 
-class _Loops:
-    """Loops inside each other, opened and closed together."""
-
-    __slots__ = ("_loops",)
-
-    def __init__(self, loops: list[AbstractContextManager[Index]]) -> None:
-        self._loops = loops
-
-    def __enter__(self) -> None:
-        for loop in self._loops:
-            loop.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        for loop in reversed(self._loops):
-            loop.__exit__(*error)
-
-
+@contextmanager
 def loops_over(
     out: Writer, place: Place, positions: Sequence[int], rolled: bool = False, together: bool = False
-) -> _Loops:
+) -> Iterator[None]:
     """The loops at `positions`, nested, each with its own variable.
 
     `rolled`: none is unrolled.  `together`: there are barriers inside, so that all threads go round equally often.
     """
-    loops: list[AbstractContextManager[Index]] = []
-    for p in positions:
-        loop = place.nest.loops[p]
-        count = trip_count(place, p, together or is_uniform(place.nest, p), out.ranges)
-        unroll = loop.kind == UNROLL and not rolled
-        loops.append(out.loop(place.nest.variables[p], count, (0, loop.extent - 1), unroll))
-    return _Loops(loops)
+    nest = place.nest
+    counts = [trip_count(place, p, together or is_uniform(nest, p), out.ranges) for p in positions]
+    with ExitStack() as loops:
+        for p, count in zip(positions, counts, strict=True):
+            loop = nest.loops[p]
+            unroll = loop.kind == UNROLL and not rolled
+            loops.enter_context(out.loop(nest.variables[p], count, (0, loop.extent - 1), unroll))
+        yield
 
 
 def thread_shares(nest: Nest, thread: Index) -> Threads:

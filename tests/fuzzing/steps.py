@@ -1,6 +1,6 @@
 """What an expression is made of: each step is the text of one line that goes on from a value; "" where it does not fit.
 
-What the language refuses (``_refused`` asks for that) is no fault: another step is drawn.
+What the language refuses (``_degenerate`` asks for that, too) is no fault: another step is drawn.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ def _composite(w: Writer, x: Line) -> str:
     return ""
 
 
-def _refused(w: Writer, x: Line) -> str:
-    """What has no elements: the language is to say so, in an error of its own."""
+def _degenerate(w: Writer, x: Line) -> str:
+    """What has no elements, or cannot be: of that the language is to say so, in an error of its own."""
     end = x.shape[0]
     return w.random.choice([
         f"ops.getitem({x.target}, (slice({end}, {end}),))", f"ops.reshape({x.target}, (0, {end}))",
@@ -285,7 +285,7 @@ def _attention(w: Writer, x: Line) -> str:
 
 STEPS: tuple[tuple[Step, int], ...] = (
     (unary, 3), (_binary, 4), (_choice, 1), (_reduction, 3), (_own_reduction, 1), (_rows, 1), (_product, 3),
-    (_einsum, 2), (_convolution, 4), (_composite, 2), (_view, 4), (_indexed, 2), (_cast, 1), (_refused, 1), (_taken, 1),
+    (_einsum, 2), (_convolution, 4), (_composite, 2), (_view, 4), (_indexed, 2), (_cast, 1), (_degenerate, 1), (_taken, 1),
     (_scanned, 1), (_attention, 1),
 )  # fmt: skip
 """Each with its weight."""
