@@ -6,6 +6,8 @@ function of that name returns.  ``tests/test_docs.py`` holds pages and functions
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -21,10 +23,14 @@ from rollergen.hal.load import known_names, load_device
 from rollergen.lower import lower
 from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
+from rollergen.program.model import chains, price
+from rollergen.program.model.limiters import arithmetic, bandwidth, entering, issue, latency, misses, paths
+from rollergen.space.rules import SWITCHES
 from rollergen.tile.exact_traffic import traffic
+from rollergen.tile.rules import AlignmentRules, bank_padding, thread_multiple, transaction_elements
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "architecture.md", ROOT / "docs" / "expressions.md")
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n+(?:```\w*\n|(?=\|)))((?:\|[^\n]*\n)+|.*?(?=```))", re.DOTALL)
 _FILES = re.compile(r"(?:benches|tests)/[\w./-]+\.(?:json|py)")
 SIZE, DEVICE = 256, load_device("v100")
@@ -126,6 +132,104 @@ def text() -> str:
     return emit(_program(), DEVICE).text.partition("extern")[0]
 
 
+LIMITERS: dict[str, tuple[Callable, str]] = {
+    "multiply-adds": (arithmetic.arithmetic_clocks, "B W (n / r + stalls of spilled registers)"),
+    "issue": (issue.instructions_of, "max(B W i / issue rate, R i x clocks between instructions of a thread)"),
+    "LAYER path": (paths.path_clocks, "B W x sum over accesses of wavefronts x bytes of one / bytes a clock"),
+    "load ports": (paths.path_clocks, "B W x reads / ports"),
+    "store ports": (paths.path_clocks, "B W x writes / ports"),
+    "latency": (
+        latency.latency_clocks,
+        "R (waits that steps ahead do not hide + barriers + chains of sums)",
+    ),
+    "LAYER bandwidth": (bandwidth.supply, "max(B x bytes / bytes a clock of a unit, bytes of all / those of the chip)"),
+    "streamed stores": (bandwidth.supply, "bytes of stores past the caches / bytes a clock"),
+    "filling tiles": (bandwidth.supply, "bytes that a thread brings into arrays of its own / bytes a clock"),
+    "column walks": (misses.exposed_misses, "B x lines x clocks of a miss, where strides defeat the prefetchers"),
+    "tlb N": (misses.exposed_misses, "B x pages beyond the buffer x clocks of a miss"),
+    "staging": (entering.entering, "R x staged windows x clocks"),
+    "tiles": (entering.entering, "B x register tiles x clocks, more at ragged edges"),
+    "blocks": (entering.entering, "B x clocks"),
+    "functions": (chains.predict_chain, "of chains: B x scores x clocks of what is computed of one"),
+    "turning": (chains.predict_chain, "of chains: B x vectors turned between the two contractions"),
+    "launch": (price.launched, "the spec's launch, and on a CPU waking the cores, where that pays"),
+}
+"""Of each limiter what counts it, and its clocks on the busiest unit: B blocks of W warps in R rounds of those that are
+resident together; n multiply-add instructions of a thread at a rate r, i instructions."""
+
+
+def limiters() -> str:
+    """The limiters, with how each joins the others as predictions tell it."""
+    joins: dict[str, list[str]] = {}
+    for name, how in sorted(_seen()):
+        known = re.sub(r"^tlb \d$", "tlb N", re.sub(r"^\w+ (path|bandwidth)$", r"LAYER \1", name))
+        joins.setdefault(known, []).append(how)
+    assert set(joins) <= set(LIMITERS), f"no row for {set(joins) - set(LIMITERS)}"
+    lines = ["| limiter | clocks | joins | code |", "|---|---|---|---|"]
+    for name, (function, formula) in LIMITERS.items():
+        how = " or ".join(sorted(set(joins.get(name, ["adds"]))))
+        lines.append(f"| {name} | {formula} | {how} | {_code(function)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _code(function: Callable) -> str:
+    file = Path(inspect.getfile(function)).relative_to(ROOT)
+    return f"[`{file.name}`](../{file.as_posix()})"
+
+
+def constants() -> str:
+    """The constants of a spec that each file of limiters reads."""
+    lines = ["| code | constants of the spec |", "|---|---|"]
+    for function in {inspect.getfile(one): one for one, _ in LIMITERS.values()}.values():
+        read = set(re.findall(r"costs\.(\w+)\b(?!\()", inspect.getsource(inspect.getmodule(function))))
+        lines.append(f"| {_code(function)} | {', '.join(f'`{one}`' for one in sorted(read))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _seen() -> set[tuple[str, str]]:
+    """(name, how it joins) of every limiter of a few operators on devices of every kind that launches."""
+    square, row = rg.tensor("A", (512, 512)), rg.tensor("x", (8192, 512))
+    heads = [rg.tensor(name, (1, 4, 128, 64)) for name in "qkv"]
+    image, weights = rg.tensor("i", (2, 16, 28, 28)), rg.tensor("w", (32, 16, 3, 3))
+    drawn = [rg.ops.matmul(square, square), rg.ops.relu(row), rg.ops.softmax(row, -1), rg.ops.sum(row, 0)]
+    drawn += [rg.ops.conv2d(image, weights), rg.ops.attention(*heads)]
+    found: set[tuple[str, str]] = set()
+    for device in map(load_device, ("v100", "mi50", "mi300x", "mali-g71", "cortex-a53")):
+        for program in (one for expr in drawn for one in rg.construct(expr, device, 2)):
+            found |= {(x.name, x.how) for stage in rg.predict(program, device).stages for x in stage.limiters}
+    return found
+
+
+def alignment() -> str:
+    """The alignment rules: what each is made of, its switch, and what it asks of float32 on three devices."""
+    rules = AlignmentRules()
+    asks = {
+        "execution_unit": lambda device: f"{thread_multiple(device, rules)} threads",
+        "transaction": lambda device: f"{transaction_elements(device, 'float32', rules)} elements",
+        "tensor_shape": lambda device: "what pays",
+        "bank": lambda device: f"{bank_padding(device, 32, 'float32', 4, rules)} beside 32 elements",
+    }
+    devices = [load_device(name) for name in ("v100", "mi50", "cortex-a53")]
+    lines = [f"| rule | {' | '.join(f'`{one.name}`' for one in devices)} | switch |", "|---|---|---|---|---|"]
+    for switch, name in SWITCHES.items():
+        lines.append(f"| {name} | {' | '.join(asks[switch](one) for one in devices)} | `{switch}` |")
+    return "\n".join(lines) + "\n"
+
+
+def results() -> str:
+    """The headlines of every committed result, beside what was aimed at."""
+    lines = ["| result | what | figure | aim | met |", "|---|---|---|---|---|"]
+    files = sorted((ROOT / "benches" / "results").glob("*.json"))
+    newest = {re.sub(r"_\d{4}-\d\d-\d\d$", "", path.stem): path for path in files}  # of one bench and machine
+    for path in newest.values():
+        document = json.loads(path.read_text(encoding="utf-8"))
+        for one in document.get("headlines", ()) if isinstance(document, dict) else ():
+            met = {True: "yes", False: "**no**", None: ""}[one.get("met")]
+            link = f"[{_said(str(path))}](../benches/results/{path.name})"
+            lines.append(f"| {link} | {one['what']} | {one['figure']} | {one.get('aim', '')} | {met} |")
+    return "\n".join(lines) + "\n"
+
+
 def operators() -> str:
     """The operators of `rg.ops` by family, and second names."""
     families: dict[str, list[str]] = {}
@@ -140,7 +244,22 @@ def operators() -> str:
 
 GENERATED: dict[str, Callable[[], str]] = {
     one.__name__: one
-    for one in (explanation, where, expression, space, rprogram, prediction, interpretation, kernel_ir, text, operators)
+    for one in (
+        explanation,
+        where,
+        expression,
+        space,
+        rprogram,
+        prediction,
+        interpretation,
+        kernel_ir,
+        text,
+        limiters,
+        constants,
+        alignment,
+        results,
+        operators,
+    )
 }
 
 
