@@ -32,13 +32,7 @@ Sizes = dict[str, int]
 
 def footprint_bytes(op: TensorOp, tile: Tile) -> int:
     """Bytes of the operand tiles of one step (the view's tile, for a gathered operand)."""
-    return sum([prod([tile.get(axis, 1) for axis in axes]) * itemsize for axes, itemsize in _operands(op)])
-
-
-@lru_cache(maxsize=64)
-def _operands(op: TensorOp) -> tuple[tuple[frozenset[str], int], ...]:
-    """Axes and item size of each operand: every step asks for them."""
-    return tuple([(frozenset(load.axes()), ITEMSIZE[load.dtype]) for load in op.body_loads()])
+    return sum([prod([tile.get(axis, 1) for axis in load.axes()]) * ITEMSIZE[load.dtype] for load in op.body_loads()])
 
 
 def traffic_bytes(op: TensorOp, tile: Tile) -> int:

@@ -101,7 +101,9 @@ class Methods:
         return OPERATORS["transpose"](self, -2, -1)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in METHODS:
+        if name.startswith("_"):  # asked for by protocols: no advice is read
+            raise AttributeError(f"a tensor has no attribute {name!r}")
+        if name not in METHODS:
             raise AttributeError(f"a tensor has no attribute {name!r}; {name_advice(name, METHODS)}")
         return functools.partial(OPERATORS[OTHERWISE.get(name, name)], self)
 

@@ -276,7 +276,7 @@ def ordered_inputs(outputs: tuple[Tensor, ...], inputs: Sequence[Tensor] | None)
 
 def _stored(thing: Any) -> Tensor:
     """The given tensor of the bytes of one that `rg.tensor` packed, or behind an `rg.scalar`; any other as it is."""
-    tensor: Tensor = getattr(thing, "tensor", thing)
+    tensor: Tensor = thing if isinstance(thing, Tensor) else getattr(thing, "tensor", thing)
     if isinstance(tensor, Tensor) and tensor.producer is not None:
         read = given_tensors((tensor,))
         if len(read) == 1 and read[0].buffer.packs and read[0].name == tensor.name:
