@@ -6,6 +6,7 @@ The word's upper bits make the value:
 
     whole numbers of magnitude m: (word >> 32) % (2 m + 1) - m     true and false: word >> 63
     integers: (word >> 60) - 8, -8 ... 7                          floats: (word >> (64 - p)) * 2^(1 - p) - 1
+    integers from l to h (`rg.scalar`): l + (word >> 32) % (h - l + 1)
 
 p is the number of significant bits of the dtype, so that every value in [-1, 1) is exact.  The launchers of a
 saved kernel hold the same rules again; a test compares them.
@@ -18,6 +19,8 @@ from math import prod
 import numpy as np
 
 from rollergen.expr.dtypes import is_float, numpy_dtype
+from rollergen.expr.index import Bounds
+from rollergen.expr.takes import Bounded
 from rollergen.expr.values import Buffer
 from rollergen.hal.dtypes import DTYPES
 
@@ -35,7 +38,8 @@ def made_array(buffer: Buffer, seed: int, position: int, magnitude: int | None) 
     for start in range(0, count, _PIECE):
         stop = min(start + _PIECE, count)
         words = _mixed(np.arange(first + start, first + stop, dtype=np.uint64))
-        made[start:stop] = _values(words, buffer.dtype, magnitude).astype(made.dtype)
+        bounds = (buffer.low, buffer.high) if isinstance(buffer, Bounded) else None
+        made[start:stop] = _values(words, buffer.dtype, magnitude, bounds).astype(made.dtype)
     return made.reshape(buffer.shape)
 
 
@@ -46,7 +50,10 @@ def _mixed(words: np.ndarray) -> np.ndarray:
     return words ^ (words >> np.uint64(31))
 
 
-def _values(words: np.ndarray, dtype: str, magnitude: int | None) -> np.ndarray:
+def _values(words: np.ndarray, dtype: str, magnitude: int | None, bounds: Bounds | None = None) -> np.ndarray:
+    if bounds is not None:
+        low, high = bounds
+        return low + ((words >> np.uint64(32)) % np.uint64(high - low + 1)).astype(np.int64)
     if dtype == "bool":
         return words >> np.uint64(63)
     unsigned = not DTYPES[dtype].signed

@@ -13,7 +13,10 @@ from rollergen.bundle.references import SelfTest
 from rollergen.emit import Launch, Source
 from rollergen.errors import BundleError
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.places import Updated
+from rollergen.expr.takes import Bounded
 from rollergen.expr.values import Buffer
+from rollergen.gate.blocks import blocks_of
 from rollergen.gate.narrowing import program_accuracies
 from rollergen.gate.tolerance import CONFIDENCE, unit_roundoff
 from rollergen.hal.errors import SpecError, refused
@@ -97,7 +100,10 @@ def _device(device: Device) -> dict[str, Any]:
 
 
 def buffers(program: RProgram) -> list[dict[str, Any]]:
-    """All buffers, inputs first and in the order of the call; ``strides`` in elements."""
+    """All buffers, inputs first and in the order of the call; ``strides`` in elements; ``bounds`` of an `rg.scalar`.
+
+    Outputs that are ``updated`` come before the inputs in a call.
+    """
     roles = (("input", program.inputs), ("temporary", program.temporaries), ("output", program.outputs))
     return [_buffer(role, buffer) for role, several in roles for buffer in several]
 
@@ -107,7 +113,9 @@ def _buffer(role: str, buffer: Buffer) -> dict[str, Any]:
     for extent in reversed(buffer.shape):
         strides.append(step)
         step *= extent
-    return {
+    own: dict[str, Any] = {"bounds": [buffer.low, buffer.high]} if isinstance(buffer, Bounded) else {}
+    own |= {"updated": True} if isinstance(buffer, Updated) else {}
+    return own | {
         "name": buffer.name,
         "role": role,
         "constant": buffer.constant,
@@ -161,7 +169,7 @@ def _packing(program: RProgram, source: Source) -> dict[str, Any]:
 
 
 def _tolerance(program: RProgram) -> dict[str, Any]:
-    known = program_accuracies(program)
+    known = program_accuracies(blocks_of(program))
     outputs = {
         b.name: {
             "variance": known[b.name].variance,

@@ -17,8 +17,8 @@ from rollergen.bundle.inputs import made_array
 from rollergen.errors import BundleError
 from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.places import updated
-from rollergen.expr.takes import Bounded
 from rollergen.expr.values import Buffer
+from rollergen.gate.blocks import blocks_of, places_of, puts_of
 from rollergen.gate.comparison import Oracle, Points
 from rollergen.gate.narrowing import computed, program_accuracies
 from rollergen.gate.points import sample_points
@@ -60,20 +60,17 @@ def self_tests(program: RProgram, oracle: Oracle | None = None) -> tuple[SelfTes
     """Two tests: random inputs; whole numbers with exact results, or random ones again where none are exact.
 
     ``oracle``: what is right; None: the program's own tensor ops.  Raises ArgumentError where these do
-    not say it (see `program_oracle`), BundleError for an argument whose bounds a saved kernel would not know.
+    not say it (see `program_oracle`), BundleError for a kernel whose arguments a self-test cannot make.
     """
-    for one in program.inputs:
-        if isinstance(one, Bounded):
-            raise BundleError(
-                f"{one.name} is an rg.scalar from {one.low} to {one.high}, which a saved kernel cannot check without "
-                "rollergen; expected a kernel of tensors alone"
-            )
-    for one in updated(program.outputs):
-        raise BundleError(f"a call updates {one.name} in place, as no launcher does; expected a kernel of new arrays")
+    if any(put.ids for put in puts_of(program)):
+        raise BundleError(
+            "the kernel puts elements at ids that are all different, as no self-test can make them; expected a position"
+        )
     oracle = oracle or program_oracle(program)
-    magnitude = exact_magnitude(computed(program), program.inputs)
+    blocks = blocks_of(program)
+    magnitude = exact_magnitude(computed(blocks), program.inputs)
     second = "other random inputs" if magnitude is None else "whole-number inputs"
-    points = sample_points(program, 1)
+    points = sample_points(blocks, 1)
     return (
         _self_test("random inputs", 0, None, program, oracle, points),
         _self_test(second, 1, magnitude, program, oracle, points),
@@ -83,10 +80,12 @@ def self_tests(program: RProgram, oracle: Oracle | None = None) -> tuple[SelfTes
 def _self_test(
     title: str, seed: int, magnitude: int | None, program: RProgram, oracle: Oracle, points: Mapping[str, Points]
 ) -> SelfTest:
-    arrays = {b.name: made_array(b, seed, position, magnitude) for position, b in enumerate(program.inputs)}
-    known = program_accuracies(program)
+    made = (*program.inputs, *updated(program.outputs))
+    arrays = {b.name: made_array(b, seed, position, magnitude) for position, b in enumerate(made)}
+    blocks = blocks_of(program)
+    known = program_accuracies(blocks)
     references = []
-    for buffer in program.outputs:
+    for buffer in blocks.outputs:
         where = _distinct(points[buffer.name], buffer)
         want = np.atleast_1d(np.asarray(oracle(arrays, buffer.name, where), dtype=np.float64))
         accuracy = known[buffer.name]
@@ -96,8 +95,26 @@ def _self_test(
             want = want.astype(numpy_dtype(buffer.dtype)).astype(np.float64)
         offsets = np.ravel_multi_index(where, buffer.shape) if buffer.shape else np.zeros(1, np.int64)
         columns = (tuple(column.tolist()) for column in (offsets, want, allowed))
-        references.append(Reference(buffer.name, *columns))
+        references.append(_in_place(Reference(buffer.name, *columns), program, arrays))
     return SelfTest(title, seed, magnitude, tuple(references))
+
+
+def _in_place(of_block: Reference, program: RProgram, arrays: Mapping[str, np.ndarray]) -> Reference:
+    """The reference of a block at its places in the array that is updated, and of elements beside it, which stay."""
+    if of_block.output not in {one.name for one in updated(program.outputs)}:
+        return of_block
+    places = places_of(next(stage.op for stage in program.stages if stage.op.output.name == of_block.output), arrays)
+    before = arrays[of_block.output].reshape(-1)
+    others = np.setdiff1d(np.linspace(0, before.size - 1, min(before.size, _OTHERS)).astype(np.int64), places)
+    columns = zip(of_block.offsets, of_block.want, of_block.allowed, strict=True)
+    at = {int(places[offset]): [want, allowed] for offset, want, allowed in columns}
+    at |= {int(offset): [float(before[offset]), 0.0] for offset in others}
+    offsets = sorted(at)
+    return Reference(of_block.output, tuple(offsets), *(tuple(at[one][n] for one in offsets) for n in (0, 1)))
+
+
+_OTHERS = 1024
+"""Elements at most that are looked at of what is not written."""
 
 
 def _distinct(points: Points, buffer: Buffer) -> Points:

@@ -35,7 +35,9 @@ def _buffers(buffers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "static const struct buffer BUFFERS[] = {"
     for one in buffers:
         elements = math.prod(one["shape"])
-        yield f"    {{{_quoted(one['name'])}, {one['role'].upper()}, {one['dtype'].upper()}, {elements}}},"
+        low, high = one.get("bounds", (0, -1))
+        facts = f"{elements}, {int('updated' in one)}, {low}, {high}"
+        yield f"    {{{_quoted(one['name'])}, {one['role'].upper()}, {one['dtype'].upper()}, {facts}}},"
     yield "};"
 
 

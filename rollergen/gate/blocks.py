@@ -18,7 +18,7 @@ from rollergen.expr.reference import Evaluation
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, loads
 from rollergen.gate.arrays import poison, unequal_bits
-from rollergen.gate.memory import Array, Memory
+from rollergen.gate.memory import HOST, Array, Memory
 from rollergen.program.rprogram import RProgram
 
 _REST = 1
@@ -52,7 +52,7 @@ def running_blocks(
     zones = memory.guarded(buffers.values())
 
     def ran(arrays: Mapping[str, Array]) -> None:
-        places = {name: _places(op, arrays, memory) for name, op in putting.items()}
+        places = {name: places_of(op, arrays, memory) for name, op in putting.items()}
         for name, at in places.items():
             whole = zones[name].array
             memory.poison(whole, _REST)
@@ -80,7 +80,7 @@ def _storing_a_block(op: TensorOp) -> TensorOp:
     return replace(op, output=output, target=target, result=put.value)
 
 
-def _places(op: TensorOp, arrays: Mapping[str, Array], memory: Memory) -> np.ndarray:
+def places_of(op: TensorOp, arrays: Mapping[str, Array], memory: Memory = HOST) -> np.ndarray:
     """Where each element of the block lies in the argument, in the order of `_storing_a_block`."""
     put, block = put_of(op), _storing_a_block(op)
     assert put is not None

@@ -177,8 +177,13 @@ def test_one_kernel_updates_the_callers_array_at_every_position(tmp_path):
         kernel(held, one, 3, out=held)
     with pytest.raises(ArgumentError, match="cache is given by position and by name"):
         kernel(held, one, 3, cache=held)
-    with pytest.raises(BundleError, match="pos is an"):
-        kernel.save(tmp_path / "kernel")
+    loaded = rg.load(kernel.save(tmp_path / "kernel"))
+    assert str(loaded.signature) == str(kernel.signature)
+    want = held.copy()
+    want[:, :, 4:5] = one
+    assert loaded(held, one, 4) is held and np.array_equal(held, want)
+    with pytest.raises(ArgumentError, match="pos is 16"):
+        loaded(held, one, 16)
 
 
 def test_two_caches_are_updated_by_one_call():
@@ -191,7 +196,7 @@ def test_two_caches_are_updated_by_one_call():
     assert np.array_equal(a.sum(1), [0, 0, 9, 0]) and np.array_equal(b.sum(1), [0, 0, 18, 0])
 
 
-def test_ids_of_one_place_or_outside_are_refused_by_the_call():
+def test_ids_of_one_place_or_outside_are_refused_by_the_call(tmp_path):
     expression = rg.put(rg.tensor("x", (5, 2)), rg.tensor("new", (3, 2)), rg.tensor("ids", (3,), "int64"))
     kernel = rg.build(expression, "cpu", profile=False)
     x, new = np.zeros((5, 2), "float32"), np.ones((3, 2), "float32")
@@ -200,6 +205,8 @@ def test_ids_of_one_place_or_outside_are_refused_by_the_call():
             with pytest.raises(ArgumentError, match=text):
                 call(x=x, new=new, ids=np.array(ids_))
     assert not x.any()
+    with pytest.raises(BundleError, match="ids that are all different, as no self-test can make them"):
+        kernel.save(tmp_path / "kernel")
 
 
 def test_the_gate_finds_what_is_written_elsewhere():

@@ -8,7 +8,7 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.emit import emit
-from rollergen.errors import ArgumentError, BundleError, DtypeError, ExpressionError
+from rollergen.errors import ArgumentError, DtypeError, ExpressionError
 from rollergen.expr.canonical import canonicalize
 from rollergen.gate.facts import Facts
 from rollergen.program.interpreter import interpret
@@ -63,8 +63,10 @@ def test_one_kernel_serves_all_values_and_refuses_those_outside(tmp_path):
                 call(x=x, pos=value)
     with pytest.raises(DtypeError, match="pos has dtype int64"):
         kernel(x, np.array(3))
-    with pytest.raises(BundleError, match=r"pos is an rg\.scalar from 0 to 60"):
-        kernel.save(tmp_path / "kernel")
+    loaded = rg.load(kernel.save(tmp_path / "kernel"))
+    assert np.array_equal(loaded(x, 60), x[60:64])
+    with pytest.raises(ArgumentError, match="pos is 61; expected 0 to 60"):
+        loaded(x, 61)
 
 
 def test_what_is_no_scalar_is_refused_by_name():

@@ -52,6 +52,19 @@ def truth():
     return rg.ops.less(rg.tensor("A", (33, 65)), rg.tensor("B", (33, 65)), name="C")
 
 
+def at_a_position():
+    """Rows that begin where the call says, and the number itself."""
+    x, pos = rg.tensor("X", (40, 9)), rg.scalar("pos", "int32", -3, 37)
+    return rg.compute((3, 9), lambda i, j: x[rg.maximum(pos, 0) + i, j] * rg.cast(pos, "float32"), name="C")
+
+
+def appended():
+    """Keys and values at one position of two caches."""
+    keys, values, new = rg.tensor("keys", (2, 17, 8)), rg.tensor("values", (2, 17, 8)), rg.tensor("new", (2, 1, 8))
+    pos = rg.scalar("pos", "int64", 0, 16)
+    return [rg.put(keys, new, pos, axis=1), rg.put(values, rg.ops.relu(new), pos, axis=1)]
+
+
 def total():
     return rg.ops.sum(rg.tensor("A", (33, 65)), name="C")
 

@@ -60,6 +60,8 @@ CASES = [
     (kernels.halves, "cpu"),
     (kernels.truth, "cpu"),
     (kernels.total, "cpu"),
+    (kernels.at_a_position, "cpu"),
+    (kernels.appended, "cpu"),
 ]
 IDS = [f"{make.__name__}-{device}" for make, device in CASES]
 
@@ -105,6 +107,25 @@ def test_a_wrong_source_fails_in_c_too(saved):
     ran = made_in_c(directory)
     assert "compared elements of P are wrong" in ran.stdout and "elements of S are right" in ran.stdout, ran.stdout
     assert ran.returncode == 2 and ran.stdout.endswith("FAILED\n")  # make's own exit code
+
+
+def test_a_block_that_is_put_elsewhere_fails(saved):
+    directory = saved(kernels.appended)
+    break_source(directory, "place*8", "0*place")
+    ran = launched(directory)
+    assert ran.returncode == 1 and "compared elements of keys are wrong" in ran.stdout, ran.stdout
+
+
+def test_the_launcher_updates_the_callers_arrays_and_checks_integers(saved):
+    kernel = launcher_module(saved(kernels.appended)).Kernel(any_device=True)
+    keys, values, new = np.zeros((2, 17, 8), "float32"), np.ones((2, 17, 8), "float32"), -np.ones((2, 1, 8), "float32")
+    first, second = kernel(keys, values, new, 5)
+    assert first is keys and second is values
+    assert keys[:, 5].sum() == keys.sum() == -16 and values[:, 5].sum() == 0 and values.sum() == 2 * 16 * 8
+    with pytest.raises(ValueError, match="pos is 17; expected 0 to 16"):
+        kernel(keys, values, new, 17)
+    with pytest.raises(TypeError, match="3 arrays given"):
+        kernel(keys, values, new)
 
 
 def test_elements_that_are_not_written_fail(saved):

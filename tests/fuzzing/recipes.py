@@ -138,7 +138,24 @@ def draw(seed: int) -> Recipe:
         made += taken
     others = [line.target for line in w.lines[:-1] if not line.given]
     also = w.random.choice(others) if others and w.random.random() < 0.15 else ""
+    if not also and w.lines[-1].shape and w.random.random() < 0.1:
+        _put(w, w.lines[-1])
     return used(Recipe(tuple(w.lines), also))
+
+
+def _put(w: Writer, x: Line) -> None:
+    """The last line put into an argument: at a position of the call, in a ring, or by ids that are all different."""
+    axis, mode = w.random.randrange(len(x.shape)), w.random.choice(["raise", "raise", "clip", "wrap"])
+    own, known = x.shape[axis], len(w.lines)
+    longer = own + w.random.choice([0, 1, 5, 16])
+    target = w.given(tuple(longer if n == axis else extent for n, extent in enumerate(x.shape)), x.dtype)
+    if mode != "clip" and w.random.random() < 0.4:
+        at = w.given((own,), w.random.choice(["int64", "int32"]))
+    else:
+        beyond = 0 if mode == "raise" else longer
+        at = f'rg.scalar("pos", "{w.random.choice(["int64", "int32"])}", {-beyond}, {longer - own + beyond})'
+    if not w.value(f'rg.put({target}, {x.target}, {at}, {axis}, "{mode}")'):
+        del w.lines[known:]  # a target that is packed, or constant
 
 
 def used(recipe: Recipe) -> Recipe:

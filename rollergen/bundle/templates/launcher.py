@@ -6,7 +6,7 @@
 
     from launcher import Kernel
     kernel = Kernel()                       # compiles; kernel(a, b) takes and returns NumPy arrays
-    c = kernel(a, b)                        # in the order of kernel.manifest["signature"]
+    c = kernel(a, b)                        # in the order of kernel.manifest["signature"]; updated arrays come first
 
 bfloat16 and float8 arrays go in and come out as their bits (uint16, uint8), because NumPy has no such dtypes.
 Exit codes of the self-test: 0 passed, 1 wrong results, 2 cannot run here.
@@ -61,10 +61,19 @@ class Kernel:
         return [b for b in self.manifest["buffers"] if b["role"] == role]
 
     def __call__(self, *arrays):
-        """The outputs for these inputs: one array, or a tuple of several."""
-        self._set_inputs(arrays)
+        """The outputs for these inputs: one array, or a tuple of several.  Arrays that it updates come first."""
+        updated = [b for b in self.of_role("output") if b.get("updated")]
+        expected = len(updated) + len(self.of_role("input"))
+        if len(arrays) != expected:
+            raise TypeError(f"{len(arrays)} arrays given, expected {expected}: {self.manifest['signature']}")
+        targets, arrays = arrays[: len(updated)], arrays[len(updated) :]
+        self._set(updated, targets)
+        self._set(self.of_role("input"), arrays)
         self._run(arrays)
         results = tuple(self._read(b) for b in self.of_role("output"))
+        for array, result in zip(targets, results, strict=False):
+            array[...] = result.view(array.dtype)
+        results = targets or results
         return results[0] if len(results) == 1 else results
 
     def repack(self):
@@ -90,11 +99,12 @@ class Kernel:
     def _buffer(self, description):
         return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(description["bytes"], 1))
 
-    def _set_inputs(self, arrays):
-        inputs = self.of_role("input")
-        if len(arrays) != len(inputs):
-            raise TypeError(f"{len(arrays)} arrays given, expected {len(inputs)}: {self.manifest['signature']}")
-        for b, array in zip(inputs, arrays, strict=True):
+    def _set(self, descriptions, arrays):
+        for b, array in zip(descriptions, arrays, strict=True):
+            if "bounds" in b:
+                array, (low, high) = np.asarray(array, b["dtype"]), b["bounds"]
+                if not low <= int(array) <= high:
+                    raise ValueError(f"{b['name']} is {array}; expected {low} to {high}")
             lacking = str(array.dtype) in EXPONENT_BITS
             bits = array.view(storage_dtype(str(array.dtype))) if lacking else array
             if bits.dtype != storage_dtype(b["dtype"]) or list(bits.shape) != b["shape"]:
@@ -188,10 +198,15 @@ def made_array(description, seed, position, magnitude):
     first = (seed << 48) + (position << 40)
     for start in range(0, count, PIECE):
         stop = min(start + PIECE, count)
+        low, high = description.get("bounds", (0, -1))
         words = np.arange(first + start, first + stop, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        made[start:stop] = values(words ^ (words >> np.uint64(31)), description["dtype"], magnitude)
+        words = words ^ (words >> np.uint64(31))
+        if low <= high:
+            made[start:stop] = low + ((words >> np.uint64(32)) % np.uint64(high - low + 1)).astype(np.int64)
+        else:
+            made[start:stop] = values(words, description["dtype"], magnitude)
     return made.reshape(description["shape"])
 
 
@@ -260,7 +275,10 @@ def self_test(kernel, directory=HERE):
         tests = json.load(file)["tests"]
     lines, passed = [], True
     for number, test in enumerate(tests):
-        inputs = [made_array(b, test["seed"], at, test["magnitude"]) for at, b in enumerate(kernel.of_role("input"))]
+        updated = [b for b in kernel.of_role("output") if b.get("updated")]
+        made = kernel.of_role("input") + updated
+        made = [made_array(b, test["seed"], at, test["magnitude"]) for at, b in enumerate(made)]
+        inputs = made[len(made) - len(updated) :] + made[: len(made) - len(updated)]
         kernel.poison(0xFF if number % 2 == 0 else 0x7F)
         results = kernel(*inputs)
         results = results if isinstance(results, tuple) else (results,)

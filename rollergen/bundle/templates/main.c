@@ -26,6 +26,8 @@ struct buffer {
     enum role role;
     enum dtype dtype;
     size_t elements;
+    int updated;      /* an output that a call takes, and writes part of */
+    double low, high; /* of an integer argument; low > high: of no other */
 };
 
 /* `blocks` groups of `threads`; `arguments` number the buffers.  `once`: packs constant inputs. */
@@ -247,7 +249,10 @@ static uint64_t word_at(uint64_t seed, uint64_t position, uint64_t element) {
     return word ^ (word >> 31);
 }
 
-static double value_of(uint64_t word, enum dtype dtype, uint64_t magnitude) {
+static double value_of(uint64_t word, const struct buffer *buffer, uint64_t magnitude) {
+    enum dtype dtype = buffer->dtype;
+    if (buffer->low <= buffer->high)
+        return buffer->low + (double)((word >> 32) % ((uint64_t)(buffer->high - buffer->low) + 1));
     if (dtype == BOOL) return (double)(word >> 63);
     if (magnitude) {
         double whole = (double)((word >> 32) % (2 * magnitude + 1)) - (double)magnitude;
@@ -335,10 +340,10 @@ static void fill_buffers(struct session *session, const struct test *test, int p
         const struct buffer *buffer = &BUFFERS[b];
         void *contents = allocate(bytes_of(buffer));
         memset(contents, poison, bytes_of(buffer));
-        if (buffer->role == INPUT) {
+        if (buffer->role == INPUT || buffer->updated) {
             for (size_t i = 0; i < buffer->elements; i++)
                 store(contents, i, buffer->dtype,
-                      value_of(word_at(test->seed, position, i), buffer->dtype, test->magnitude));
+                      value_of(word_at(test->seed, position, i), buffer, test->magnitude));
             position++;
         }
         write_buffer(session, b, contents);
