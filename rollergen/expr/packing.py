@@ -126,6 +126,8 @@ def _is_product(value: Value) -> bool:
 
 
 def _is_converted(value: Value) -> bool:
-    """Whether it is an element of a narrower float as a float32."""
+    """Whether it is an element of an array of narrower floats as a float32; a single number is converted in place."""
     load = value.x if isinstance(value, Cast) and value.dtype == "float32" else None
-    return isinstance(load, Load) and is_float(load.dtype) and ITEMSIZE[load.dtype] < ITEMSIZE["float32"]
+    if not isinstance(load, Load) or not load.buffer.shape:
+        return False
+    return is_float(load.dtype) and ITEMSIZE[load.dtype] < ITEMSIZE["float32"]

@@ -2,6 +2,8 @@
 
 import pytest
 
+import rollergen as rg
+from rollergen.dropped import every_drop_raises
 from rollergen.errors import ExpressionError
 from tests.fuzzing.recipes import Line, Recipe
 from tests.fuzzing.trial import Trials
@@ -269,3 +271,12 @@ def test_a_running_product_may_pass_the_range_of_its_dtype(trials):
         "v2 = ops.mean(v1, (0,), keepdims=True)", "v3 = ops.gelu(v2)",
     )  # fmt: skip
     assert trials.failure(found, "cpu") is None
+
+
+def test_a_number_of_a_narrow_dtype_is_converted_where_it_is_used():
+    """Seed 5000367 of formulas: a stage without axes was to convert it beforehand."""
+    x, one = rg.tensor("x", (14, 4), "float8_e4m3fn"), rg.tensor("one", (1,), "float8_e4m3fn", constant=True)
+    k = rg.reduce_axis("k", 2)
+    scaled = rg.compute((1, 2, 1), lambda i, j, h: rg.sum(x[(j - 2) // 7 + 12, 0] * one[0], axis=k))
+    with every_drop_raises():
+        rg.construct(scaled, "cortex-a53")
