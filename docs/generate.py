@@ -225,7 +225,8 @@ def results() -> str:
         document = json.loads(path.read_text(encoding="utf-8"))
         for one in document.get("headlines", ()) if isinstance(document, dict) else ():
             met = {True: "yes", False: "**no**", None: ""}[one.get("met")]
-            link = f"[{_said(str(path))}](../benches/results/{path.name})"
+            machine = re.findall(r"_((?:amd|intel)[^_]*)_", path.stem)
+            link = f"[{', '.join([_said(str(path)), *machine])}](../benches/results/{path.name})"
             lines.append(f"| {link} | {one['what']} | {one['figure']} | {one.get('aim', '')} | {met} |")
     return "\n".join(lines) + "\n"
 

@@ -22,8 +22,8 @@ def main() -> None:
     A, B = rg.tensor("A", (SIZE, SIZE)), rg.tensor("B", (SIZE, SIZE))
     facts = rg.build(rg.ops.matmul(A, B), "cpu", top_k=10, cache=False).explain(as_dict=True)
     stage = next(one for one in facts["stages"] if not one["once"])
-    figure = Figure(figsize=(12, 3), layout="constrained")
-    panels = figure.subplots(1, 4)
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    panels = list(figure.subplots(2, 2).flat)
     tiles(panels[0], stage)
     traffic(panels[1], stage)
     limiters(panels[2], stage)
@@ -46,7 +46,7 @@ def tiles(panel, stage) -> None:
         panel.add_patch(Rectangle((0, 0), columns, rows, facecolor=BLUE, alpha=0.15 + 0.25 * depth, edgecolor="black"))
         label = f"{', '.join(names)}: {rows} x {columns}"
         place = (30, SIZE * (0.9 - 0.22 * depth))
-        panel.annotate(label, (columns / 2, rows), place, fontsize=7, arrowprops={"arrowstyle": "-", "lw": 0.5})
+        panel.annotate(label, (columns / 2, rows), place, fontsize=8, arrowprops={"arrowstyle": "-", "lw": 0.5})
     panel.set(xlim=(-4, SIZE), ylim=(SIZE, -4), xticks=[], yticks=[])
 
 
