@@ -339,7 +339,7 @@ class Kernel:
             raise ArgumentError(f"candidate is {shown(candidate)}; expected None or an integer from 0 to {count - 1}")
         chosen = self._chosen if candidate is None else self.candidates[candidate]
         if any(launch.sizes for launch in chosen.source.launches):
-            raise BundleError("a kernel with extents as arguments is not saved; expected one built for its size alone")
+            raise BundleError("the kernel of one size has extents as arguments; expected save of that for all sizes")
         if not chosen.source.text:
             raise ArgumentError(f"candidate is {candidate}, which has no source: {'; '.join(chosen.problems)}")
         tests = (self._references or self_tests)(chosen.program)

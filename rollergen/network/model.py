@@ -257,4 +257,8 @@ def load(directory: str | Path) -> Model | Kernel:
     """
     if isinstance(directory, (str, Path)) and is_model(directory):
         return Model(*read(directory))
+    if isinstance(directory, (str, Path)) and (Path(directory) / "sizes.json").is_file():
+        from rollergen.sizes.loading import load as load_sized  # which other kernels need not wait for
+
+        return load_sized(directory)  # type: ignore[return-value]
     return load_kernel(directory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rollergen.emit import Source
@@ -133,6 +134,18 @@ class SizedKernel:
             self._packs += 1
             for kernel in self._kernels.values():
                 kernel.repack()
+
+    def save(self, directory: str | Path) -> Path:
+        """Writes the kernel for all sizes into a directory, from which `rollergen.load` reads it: programs, from which
+        sources are written anew, and whole kernels of sizes that have their own.  Returns the directory's path.
+
+        Every size is looked at, which takes some milliseconds each.  Raises BundleError where these are over 8192,
+        where each has a kernel of its own, and as `Kernel.save`.
+        """
+        from rollergen.sizes.saving import save
+
+        kept = [one.plan for one in self._programs]
+        return save(self, kept, self.map, self._places, self._notes, self._graph_at, directory)
 
     def interpret(self, /, *arrays: Any, **named: Any) -> Any:
         """The result computed by the interpreter, in NumPy, on any machine: exact and slow."""

@@ -72,7 +72,7 @@ def test_the_map_is_drawn(linear):
         (lambda k: k.at(), ExpressionError, "S is missing"),
         (lambda k: k(arrays(5)[0][:, 1:], *arrays(5)[1:]), ShapeError, "expected"),
         (lambda k: k(w=arrays(5)[1], b=arrays(5)[2]), ArgumentError, "x is missing"),
-        (lambda k: k.at(S=5).save("/nowhere"), BundleError, "extents as arguments is not saved"),
+        (lambda k: k.at(S=5).save("/nowhere"), BundleError, "the kernel of one size has extents as arguments"),
     ],
 )  # fmt: skip
 def test_errors_name_the_dim_its_value_and_its_bounds(linear, call, error, said):
