@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +14,10 @@ from rollergen.bench.results import Figure, Result, Scatter, Table
 from rollergen.bench.scripts import Script
 from rollergen.optional import blank_plot, optional
 
-LONGEST = 40
-"""Rows of a table that are shown at once; longer ones are folded."""
+LONGEST, BARS, WIDEST = 10, 40, 60
+"""Rows of a table and bars of a plot that are shown, and letters of a cell: the rest stands in the result's file."""
+MOST_BYTES = 1_000_000
+"""Of the page: it is read on phones."""
 
 LEAST_TICKS, MOST_TICKS = 3, 7
 
@@ -42,6 +45,7 @@ h2, h3 { overflow-wrap: anywhere; } summary { cursor: pointer; }
 <p>{{ results|length }} result files, each made by one command of benches/ and committed with machine, versions and
 commit. Ratios are a peer's time over ours: above 1, ours is faster. {{ absent }}</p>
 {% if results|selectattr("headlines")|list %}<section class="brief"><h2>In brief</h2>
+<p>{{ conclusion }}</p>{{ overview|safe }}
 <div class="wide"><table><tr><th>what</th><th>figure</th><th>aim</th><th>from</th></tr>
 {% for one in results %}{% for line in one.headlines %}<tr><td>{{ line.what }}</td><td>{{ line.figure }}</td>
 <td{% if line.met is sameas false %} class="missed"{% endif %}>{{ line.aim }}{% if line.met is sameas false %} (missed)
@@ -63,10 +67,11 @@ The paper's own figure stands beside it where it is known word for word.</p>
 {{ plots[one.name, space.title, "points"]|safe }}{% endfor %}
 {% for table in one.tables %}<h3>{{ table.title }}</h3>
 {% if table.ratios %}{{ plots[one.name, table.title]|safe }}{% endif %}
-{% if table.rows|length > longest %}<details><summary>{{ table.rows|length }} rows</summary>{% endif %}
 <div class="wide"><table><tr>{% for c in table.columns %}<th>{{ c }}</th>{% endfor %}</tr>
-{% for row in table.rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table></div>
-{% if table.rows|length > longest %}</details>{% endif %}{% endfor %}{% endfor %}
+{% for row in table.rows[:longest] %}<tr>{% for cell in row %}<td>{{ cell|truncate(widest) }}</td>{% endfor %}</tr>
+{% endfor %}</table></div>
+{% if table.rows|length > longest %}<p>{{ table.rows|length - longest }} more rows stand in the file.</p>{% endif %}
+{% endfor %}{% endfor %}
 {% for name, source in figures %}<h3>{{ name }}</h3><img src="{{ source }}" alt="{{ name }}">{% endfor %}</body></html>
 """
 
@@ -85,9 +90,48 @@ def page(
     claims = claim_rows(found)
     purposes = {one.name: purpose(one.name, benches) for one in found}
     pictures = [(one.name, _source(one.svg)) for one in drawn]
-    settings = {"plots": plots, "figures": pictures, "purposes": purposes, "longest": LONGEST, "absent": absent}
+    settings: dict[str, Any] = {"plots": plots, "figures": pictures, "purposes": purposes, "absent": absent}
+    settings |= {"longest": LONGEST, "widest": WIDEST, "conclusion": conclusion(found), "overview": _overview(found)}
     told = environment.from_string(_PAGE).render(results=found, claims=claims, summary=summary(claims), **settings)
     return str(told)
+
+
+def conclusion(found: Sequence[Result]) -> str:
+    """How many aims are met."""
+    judged = [line.met for one in found for line in one.headlines if line.met is not None]
+    return f"{sum(judged)} of {len(judged)} aims are met; what misses its aim is red."
+
+
+def _overview(found: Sequence[Result]) -> str:
+    """How far each aim in numbers is reached, the aim being 1 (SVG); empty where there is none."""
+    rows: list[tuple[str, float, bool]] = []
+    for name, line in ((one.name, line) for one in found for line in one.headlines):
+        if share := reached(line.figure, line.aim):
+            rows.insert(0, (f"{line.what[:WIDEST]} [{name[:24]}]", share, line.met is not False))
+    if not rows:
+        return ""
+    labels, values, met = zip(*rows, strict=True)
+    plot = blank_plot(10, 0.7 + 0.2 * len(values), layout="constrained")
+    axes = plot.add_subplot()
+    axes.barh(range(len(values)), values, color=["#4477aa" if one else "#cc6677" for one in met])
+    axes.set_yticks(range(len(values)), labels)
+    axes.axvline(1, color="#333333", linewidth=1)
+    axes.set(xlabel="how far the aim is reached (1: just; above: better)", xlim=(0, min(2.5, 1.05 * max(values))))
+    axes.tick_params(labelsize=8)
+    return _svg(plot)
+
+
+def reached(figure: str, aim: str) -> float | None:
+    """Share of an aim that a figure reaches; None where they are not both told by a number first.
+
+    >>> reached("1.5", "at least 1.2"), reached("2.5 s", "at most 5 s"), reached("fast", "at most 1")
+    (1.25, 2.0, None)
+    """
+    had, wanted = re.match(r"[\d.]+", figure), re.match(r"(at least|at most) ([\d.]+)", aim)
+    if not had or not wanted or not float(had[0]) * float(wanted[2]):
+        return None
+    share = float(had[0]) / float(wanted[2])
+    return share if wanted[1] == "at least" else 1 / share
 
 
 def purpose(name: str, benches: Sequence[Script]) -> str:
@@ -105,8 +149,8 @@ def _label(result: Result) -> str:
 
 def _bars(table: Table, label: str) -> str:
     """Ratios as horizontal bars, 1 marked (SVG)."""
-    labels = [label for label, _ in table.ratios][::-1]
-    values = [value for _, value in table.ratios][::-1]
+    labels = [label for label, _ in table.ratios[:BARS]][::-1]
+    values = [value for _, value in table.ratios[:BARS]][::-1]
     plot = blank_plot(8, 0.7 + 0.24 * len(values), layout="constrained")
     axes = plot.add_subplot()
     axes.barh(labels, values, color=["#4477aa" if value >= 1 else "#cc6677" for value in values])
@@ -121,7 +165,7 @@ def _points(space: Scatter) -> str:
     predicted, measured = zip(*space.points, strict=True)
     plot = blank_plot(6, 4.5, layout="constrained")
     axes = plot.add_subplot()
-    axes.loglog(measured, predicted, ".", color="#4477aa", markersize=4)
+    axes.loglog(measured, predicted, ".", color="#4477aa", markersize=4, rasterized=True)
     for axis, values in ((axes.xaxis, measured), (axes.yaxis, predicted)):
         axis.set_ticks(ticks := _ticks(min(values), max(values)), [f"{tick:g}" for tick in ticks])
         axis.set_ticks([], minor=True)
@@ -147,11 +191,37 @@ def _ticks(low: float, high: float) -> list[float]:
 
 def _source(svg: str) -> str:
     """As an image's address: what stands in the file is drawn and never run."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+    return "data:image/svg+xml;base64," + base64.b64encode(_rounded(_spelled(svg)).encode()).decode()
+
+
+_OUTLINED = re.compile(
+    r'<!-- (?P<text>[^\n$]*) -->\s*<g (?:style="(?P<style>[^"]*)" )?transform="(?P<place>translate\([^)]*\)'
+    r'(?: rotate\([^)]*\))?) scale\((?P<size>[\d.]+) -[\d.]+\)">.*?</g>',
+    re.DOTALL,
+)
+
+
+def _spelled(svg: str) -> str:
+    """Text in place of the outlines of its letters, before which matplotlib writes it as a comment."""
+
+    def text(found: re.Match[str]) -> str:
+        style = f"font: {100 * float(found['size']):g}px sans-serif; {found['style'] or ''}"
+        return f'<text transform="{found["place"]}" style="{style}">{found["text"]}</text>'
+
+    return _OUTLINED.sub(text, svg)
+
+
+def _rounded(svg: str) -> str:
+    """The drawing with places to a hundredth of a point, without comments and names that nothing refers to."""
+    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' id="(?:text|line2d|xtick|ytick|patch|axes|figure|matplotlib|legend)[^"]*"', "", svg)
+    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), svg)
+    return re.sub(r"\s*\n\s*", "\n", svg)
 
 
 def _svg(plot: Any) -> str:
     text = io.StringIO()
-    plot.savefig(text, format="svg", metadata={"Date": None})
+    with optional("matplotlib", "plots").rc_context({"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}):
+        plot.savefig(text, format="svg", metadata={"Date": None}, dpi=60)
     content = text.getvalue()
-    return content[content.index("<svg") :]
+    return _rounded(content[content.index("<svg") :])

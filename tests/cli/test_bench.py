@@ -77,9 +77,12 @@ def test_the_page_is_whole_holds_every_result_and_asks_for_nothing_from_the_netw
         pytest.importorskip(package)
     result = run("report", "-o", tmp_path / "page.html")
     assert result.exit_code == 0, result.output
+    from rollergen.bench.page import MOST_BYTES
+
+    assert (tmp_path / "page.html").stat().st_size <= MOST_BYTES
     tags = Tags()
     tags.feed((tmp_path / "page.html").read_text())
-    within = ("#", "data:image/svg+xml;base64,")
+    within = ("#", "data:image/svg+xml;base64,", "data:image/png;base64,")
     assert tags.open == [] and all(source.startswith(within) for source in tags.sources)
     drawn = [source for source in tags.sources if source.startswith(within[1])]
     assert len(drawn) == len(figures(scripts.checkout() / "benches" / "results")) > 0
@@ -163,6 +166,44 @@ def test_what_a_reader_wants_first_stands_first_with_its_aim_and_its_source(tmp_
     assert text.index("In brief") < text.index("9 %") < text.index('<h2 id="x_y">')
     assert "Says how it goes." in text and "No." not in text
     assert "In brief" not in page([], "")
+
+
+def test_a_conclusion_and_a_picture_of_the_aims_stand_before_all_else(tmp_path):
+    from rollergen.bench.page import conclusion, page, reached
+
+    path = tmp_path / "x.json"
+    lines = [("a", "1.5", "at least 1.2", True), ("b", "0.5 s", "at most 0.3 s", False), ("c", "it runs", "", None)]
+    headlines = [dict(zip(("what", "figure", "aim", "met"), line, strict=True)) for line in lines]
+    path.write_text(json.dumps({"headlines": headlines}))
+    assert conclusion([read(path)]) == "1 of 2 aims are met; what misses its aim is red."
+    assert [reached(figure, aim) for _, figure, aim, _ in lines] == pytest.approx([1.25, 0.6, None])
+    for package in PAGE_PACKAGES:
+        pytest.importorskip(package)
+    text = page([read(path)], "")
+    assert text.index("1 of 2 aims") < text.index("<svg") < text.index("<table")
+    assert "a [x]" in text and "b [x]" in text and "c [x]" not in text
+
+
+def test_rows_and_letters_beyond_what_is_shown_are_counted(tmp_path):
+    from rollergen.bench.page import LONGEST, WIDEST, page
+
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"rows": [{"n": n, "long": "y" * 500} for n in range(LONGEST + 3)]}))
+    for package in PAGE_PACKAGES:
+        pytest.importorskip(package)
+    text = page([read(path)], "")
+    assert "3 more rows stand in the file" in text and "y" * WIDEST not in text
+
+
+def test_a_drawing_keeps_its_text_and_loses_only_decimals_of_places():
+    from rollergen.bench.page import _rounded, _spelled
+
+    letters = '<defs><path id="DejaVuSans-14" d="M 1"/></defs><use xlink:href="#DejaVuSans-14"/>'
+    group = f'<!-- 0.97512 s -->\n<g style="fill: red" transform="translate(1.23456 2) scale(0.08 -0.08)">{letters}</g>'
+    assert _rounded(_spelled(f'<svg id="m1"><g id="text_6">{group}</g></svg>')) == (
+        '<svg id="m1"><g><text transform="translate(1.23 2)" style="font: 8px sans-serif; fill: red">0.97512 s</text></g></svg>'
+    )
+    assert _spelled(group.replace("0.97512 s", "$10^3$")).count("<use") == 1  # a formula stays as it is drawn
 
 
 def test_a_missed_aim_is_marked_and_one_that_is_met_is_not(tmp_path):
