@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Buffer
+from rollergen.gate.blocks import blocks_of
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.rprogram import RProgram
 
 
 def residence(program: RProgram, device: Device) -> MemoryLayer:
     """The layer in which the working set stays between two runs."""
-    size = sum(_bytes(buffer) for buffer in program.buffers())
+    size = sum(_bytes(buffer) for buffer in blocks_of(program).buffers())
     layers = [layer for layer in device.layers[1:-1] if not layer.managed and bandwidth_gb_s(layer, device)]
     return next((layer for layer in layers if size <= _capacity(layer, device)), device.layers[-1])
 
@@ -23,10 +24,10 @@ def residence(program: RProgram, device: Device) -> MemoryLayer:
 def least_seconds(program: RProgram, device: Device) -> float:
     """Seconds that writing every output once takes at the bandwidth of `residence`; 0 where the spec has none.
 
-    Inputs do not count: a definition may need only some of their elements.
+    Inputs do not count: a definition may need only some of their elements.  Of what a call updates the block does.
     """
     bandwidth = bandwidth_gb_s(residence(program, device), device)
-    return sum(_bytes(buffer) for buffer in program.outputs) / bandwidth * 1e-9 if bandwidth else 0.0
+    return sum(_bytes(buffer) for buffer in blocks_of(program).outputs) / bandwidth * 1e-9 if bandwidth else 0.0
 
 
 def bandwidth_gb_s(layer: MemoryLayer, device: Device) -> float:

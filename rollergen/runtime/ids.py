@@ -37,25 +37,28 @@ class HostIds:
             for value, extent in zip(put.ids, put.extents, strict=True)
             for load in loads(value)
         ]
-        self._scalars = [(number, one) for number, one in places.values() if isinstance(one, Bounded)]
+        scalars = ((number, one) for number, one in places.values() if isinstance(one, Bounded))
+        self._scalars = [(number, one, np.dtype(one.dtype)) for number, one in scalars]
 
     def __bool__(self) -> bool:
         return bool(self._checks or self._scalars or self._different)
 
     def checked(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """The arguments of a call, looked at as `check` does, ints as arrays."""
-        for number, one in self._scalars:
+        for number, one, dtype in self._scalars:
             thing = arrays[number] if number < len(arrays) else named.get(one.name)
             if type(thing) is int or isinstance(thing, np.integer):
-                one.check(thing)
-                made = np.array(thing, one.dtype)
+                if not one.low <= thing <= one.high:
+                    one.check(thing)
+                made = np.array(thing, dtype)
                 if number < len(arrays):
                     arrays = (*arrays[:number], made, *arrays[number + 1 :])
                 else:
                     named = {**named, one.name: made}
             elif (value := _of_host(thing, one)) is not None:
                 one.check(value)
-        self.check(arrays, named)
+        if self._checks or self._different:
+            self.check(arrays, named)
         return arrays, named
 
     def check(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> None:

@@ -120,6 +120,8 @@ class Signature:
         if out is not None:
             raise ArgumentError(f"out is given; expected None, as the call writes to its first arguments: {self}")
         count = len(self._results)
+        if not named and len(arrays) >= count:
+            return arrays[count:], named, arrays[0] if count == 1 else arrays[:count]
         brought, named = list(arrays[:count]), dict(named)
         for one in self._results[: len(brought)]:
             if one.name in named:

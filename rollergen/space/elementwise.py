@@ -283,4 +283,5 @@ class _SerialMap(_Map):
         cache = max((layer.capacity_bytes for layer in self.device.layers[1:-1]), default=0)
         contiguous = contiguous_axis(self.op.stored()) == self.n
         whole = self.n_extent % self.lanes == 0 and contiguous
-        return output.elements * ITEMSIZE[output.dtype] > cache // 8 and whole and output.kind == "output"
+        elements = output.elements if put_of(self.op) is None else self.op.points
+        return elements * ITEMSIZE[output.dtype] > cache // 8 and whole and output.kind == "output"

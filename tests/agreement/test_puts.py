@@ -22,6 +22,7 @@ from rollergen.expr.places import put_of
 from rollergen.expr.reads import given_tensors
 from rollergen.gate.gate import Gate
 from rollergen.gate.oracle import expression_oracle
+from rollergen.measure.bounds import bandwidth_gb_s, least_seconds, residence
 from rollergen.program.interpreter import interpret
 from rollergen.program.model.roofline import compulsory_bytes
 from rollergen.program.serial import from_json, to_json
@@ -143,6 +144,10 @@ def test_only_the_bytes_of_the_block_are_moved():
     moved = {one.tensor: one.transactions * one.transaction_bytes for one in interpret(program, arrays, device("cpu")).traffic}
     assert moved["x"] == moved["new"] == 4 * 64 * 4  # one row of 64 float32 in each of 4 planes
     assert compulsory_bytes(program.stages[0]) == 2 * 4 * 64 * 4 + 4  # and the position
+
+    write = 4 * 64 * 4 / bandwidth_gb_s(residence(program, device("cpu")), device("cpu")) * 1e-9
+    assert least_seconds(program, device("cpu")) == pytest.approx(write)  # of the block, not of the array around it
+    assert not program.stages[0].store.streaming  # a block that small stays in the caches, where it is read next
 
 
 def test_one_kernel_updates_the_callers_array_at_every_position(tmp_path):
