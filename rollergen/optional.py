@@ -17,7 +17,8 @@ def optional(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise DeviceError(f'{module} is missing ({error}); pip install "rollergen[{extra}]"') from None
+        named = error.name if module.startswith("rollergen.") and error.name else module  # what our module imports
+        raise DeviceError(f'{named} is missing ({error}); pip install "rollergen[{extra}]"') from None
 
 
 def blank_plot(width: float, height: float, **options: Any) -> Any:

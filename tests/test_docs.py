@@ -57,6 +57,13 @@ def test_the_list_of_commands_is_whole():
     assert sorted(listed.split(" | ")) == sorted(main.list_commands(None))
 
 
+def test_every_variable_of_the_environment_is_listed():
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    sources = [*(ROOT / "rollergen").rglob("*.py"), *(ROOT / "hal").rglob("*.py")]
+    named = {name for path in sources for name in re.findall(r'"((?:ROLLERGEN|POCL)_[A-Z_]+)"', path.read_text())}
+    assert len(named) >= 5 and [name for name in named if f"`{name}`" not in page] == []
+
+
 def test_the_readme_is_short():
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 90 and len(text.split()) <= 900

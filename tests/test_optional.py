@@ -21,6 +21,13 @@ def test_what_is_missing_is_named_with_the_extra_that_installs_it(missing):
         optional(missing, "pacm")
 
 
+def test_a_module_of_ours_names_the_package_that_it_lacks(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.delitem(sys.modules, "rollergen.importers.onnx_models", raising=False)
+    with pytest.raises(DeviceError, match=r'^onnx is missing \(.*\); pip install "rollergen\[onnx\]"'):
+        optional("rollergen.importers.onnx_models", "onnx")
+
+
 def test_a_plot_without_matplotlib_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(DeviceError, match=r"matplotlib\.figure is missing .*rollergen\[plots\]"):

@@ -50,12 +50,12 @@ def run(
     if output is not None:
         _write(output, results)
     saved = None if directory is None else str(made.save(directory))
-    tell(made, as_json, html, {"compared_elements": compared, "saved": saved})
     if not as_json:
         time = "" if made.measured_time is None else f"; one call takes {seconds_text(made.measured_time)}"
-        said = f"\ncorrect: {compared} elements match their layers' float64 definitions{time}"
+        said = f"correct: {compared} elements match their layers' float64 definitions{time}"
         said += "" if saved is None else f"\nsaved in {saved}: python {saved}/run.py tests it"
-        console.print(said, markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{said}\n", markup=False, highlight=False, soft_wrap=True)
+    tell(made, as_json, html, {"compared_elements": compared, "saved": saved})
 
 
 def compiled(
