@@ -204,7 +204,9 @@ def alignment() -> str:
     """The alignment rules: what each is made of, its switch, and what it asks of float32 on three devices."""
     rules = AlignmentRules()
     asks = {
-        "execution_unit": lambda device: f"{thread_multiple(device, rules)} threads",
+        "execution_unit": lambda device: (
+            f"{thread_multiple(device, rules)} {'threads' if device.kind.threads else 'lanes'}"
+        ),
         "transaction": lambda device: f"{transaction_elements(device, 'float32', rules)} elements",
         "tensor_shape": lambda device: "what pays",
         "bank": lambda device: f"{bank_padding(device, 32, 'float32', 4, rules)} beside 32 elements",
