@@ -217,9 +217,9 @@ class Instruction:
 
     @property
     def is_dot_product(self) -> bool:
-        """Whether each lane of a vector adds up the products of four unsigned bytes and four signed ones."""
+        """Whether each lane adds up the products of the bytes of two words."""
         bytes_summed = self.dtype == "int8" and self.accumulator_dtype == "int32" and self.k == BYTES
-        return bytes_summed and self.m == 1 and self.n == self.lanes > 1 and not self.is_matrix
+        return bytes_summed and self.m == 1 and self.n == self.lanes and not self.is_matrix
 
     @property
     def at_once(self) -> int:

@@ -13,7 +13,7 @@ from rollergen.bench.suites import Entry
 from rollergen.build import paused_collector
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
-from rollergen.construct.serial_space import copy_stage
+from rollergen.construct.copies import copy_stage
 from rollergen.emit import emit_all, index_code
 from rollergen.errors import ConstructionError, DoesNotFitError
 from rollergen.expr import index

@@ -127,7 +127,7 @@ def peak_gflop_s(runtime: OpenCLRuntime, dialect: Dialect, dtype: str, rounds: i
 
 def dot_products_per_clock(runtime: OpenCLRuntime, dialect: Dialect, clock_mhz: float, rounds: int = 5) -> Figure:
     """Vectors of dot products of bytes that start in one clock of one core."""
-    name, text = opencl_function(dialect.lanes, "__attribute__((always_inline)) static inline ")
+    name, text = opencl_function("dot", dialect.lanes, "__attribute__((always_inline)) static inline ")
     module = runtime.compile(f"{text}\n{_dot_kernel(name, dialect)}")
     run = runner(runtime, module, "dots", [aligned(16), aligned(16)], 1)
     return _rate(_DOT_CHAINS * _DOT_STEPS / clock_mhz / 1e6, best_seconds({"dots": run}, rounds)["dots"])

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import product
 from math import gcd, prod
 
 import numpy as np
 
-from rollergen.construct.candidate import Candidate, assembled, candidate, cheapest, rounded, stage_text
+from rollergen.construct.candidate import Candidate, candidate, rounded, stage_text
+from rollergen.construct.copies import copy_stages
 from rollergen.construct.drafts import SIZES, Draftable, drafted
 from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
-from rollergen.construct.reductions import sums_stage
 from rollergen.construct.variants import Variant, needs_packing, operands
 from rollergen.dropped import as_far_as_possible, at_once, in_pieces, plan_text, standing
 from rollergen.expr.joining import joined
@@ -27,7 +26,6 @@ from rollergen.hal.masked_stores import MASK_REGISTERS
 from rollergen.hal.spec import Device
 from rollergen.options import ALL, GROW
 from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
-from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.levels import reuses
 from rollergen.program.assemble.nest import ceil_div, is_batch
 from rollergen.program.assemble.plan import ContractionPlan, Size
@@ -35,7 +33,6 @@ from rollergen.program.loops import panel_part
 from rollergen.program.model import least_seconds, price_batch, price_stages
 from rollergen.program.rprogram import SERIAL, Stage
 from rollergen.space.contraction import MOST_WRITTEN_OUT, serial_tiles, written_out
-from rollergen.space.elementwise import elementwise_plans
 from rollergen.space.engine import Points, Tally, TileSpace
 from rollergen.space.rules import aligned_points, aligned_tiles
 from rollergen.tile.rules import ITEMSIZE, AlignmentRules, padding_waste, vector_lanes
@@ -222,7 +219,7 @@ class Packing:
 
     def copy_stages(self, device: Device) -> tuple[Stage, ...]:
         if self._stages is None:
-            self._stages = tuple(_once(self.copies, [copy_stage(copy, device) for copy in self.copies]))
+            self._stages = copy_stages(self.copies, device)
         return self._stages
 
     def copy_seconds(self, device: Device) -> float:
@@ -231,25 +228,6 @@ class Packing:
             running = [stage for stage in self.copy_stages(device) if not stage.once]
             self._seconds = float(price_stages(running, device).seconds.sum())
         return self._seconds
-
-
-def _once(copies: Sequence[TensorOp], stages: Sequence[Stage]) -> Iterator[Stage]:
-    """The stages, each of which runs once if its sources are constant, or made once."""
-    known: set[str] = set()
-    for copy, stage in zip(copies, stages, strict=True):
-        once = all(load.buffer.constant or load.buffer.name in known for load in copy.loads())
-        known |= {copy.output.name} if once else set()
-        yield replace(stage, once=once)
-
-
-@lru_cache(maxsize=64)
-def copy_stage(op: TensorOp, device: Device) -> Stage:
-    """The cheapest stage for what a contraction waits for: a packing or padding copy, or the sums of a factor."""
-    if op.reductions:
-        return sums_stage(op, device)
-    name = "copy_" + op.output.name
-    plans = elementwise_plans(op, device, AlignmentRules(), Tally())
-    return cheapest(assembled(plans, lambda plan: elementwise_stage(op, plan, device, name), name), device)
 
 
 def _line_vectors(variant: Variant, whole: int, device: Device) -> int:

@@ -48,13 +48,26 @@ def variants(op: TensorOp, device: Device, dots: bool = True) -> Iterator[Varian
     if not device.kind.threads:
         yield from _shifted_variants(op, device)
         if dots and device.kind.dot_products:
-            yield from _prepared_variants("dot products", dot_products(op, contiguous_axis(op.stored())), device)
+            yield from _prepared_variants("dot products", _dots(op, device), device)
         yield from _prepared_variants("in float32", in_single(op), device)
-    else:
-        gemm = implicit_gemm(op)
-        merged = () if gemm is None else tuple(_variant("implicit GEMM", (), gemm))
-        # Merged axes may leave none that is contiguous in the output and an operand.
-        yield from merged or _variant("direct", (), op)
+        return
+    yield from _staged_variants(op)
+    prepared = _dots(op, device) if dots and device.kind.dot_products else None
+    if prepared is not None:
+        for one in _staged_variants(prepared.op):
+            yield replace(one, name=f"dot products, {one.name}", copies=joined(prepared.copies, one.op))
+
+
+def _dots(op: TensorOp, device: Device) -> Prepared | None:
+    return dot_products(op, contiguous_axis(op.stored()), device.kind.dot_products)
+
+
+def _staged_variants(op: TensorOp) -> Iterator[Variant]:
+    """For devices with a block layer."""
+    gemm = implicit_gemm(op)
+    merged = () if gemm is None else tuple(_variant("implicit GEMM", (), gemm))
+    # Merged axes may leave none that is contiguous in the output and an operand.
+    yield from merged or _variant("direct", (), op)
 
 
 def _prepared_variants(name: str, prepared: Prepared | None, device: Device) -> Iterator[Variant]:

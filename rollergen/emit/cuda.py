@@ -309,6 +309,7 @@ CUDA = Language(
     arch_expected="sm_ and the compute capability's digits, such as sm_89, or nothing",
     compiler=Compiler(nvrtc.compile_cuda, nvrtc.named, histogram),
     matrix_instructions=True,
+    dot_products=True,
     asynchronous_copies=True,
     bounds_registers=True,
 )

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from rollergen.emit.c_expressions import ATOM, BINARY, BITS, scalar_types
 from rollergen.emit.c_family import CFamily
+from rollergen.hal.dot_products import DOTS, cuda_function
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
     Call,
@@ -150,6 +151,8 @@ class CudaVectors(CFamily):
 
     def operation(self, node: Operation) -> tuple[str, int]:
         lanes = node.lanes
+        if node.op in DOTS.values():
+            return self._dot_product(node), ATOM
         if lanes == 1 and node.op == "and" and all(map(_is_plain_test, node.operands)):
             # No jumps between the tests of an address.
             return " & ".join([self.within(operand, BITS) for operand in node.operands]), BITS
@@ -173,6 +176,12 @@ class CudaVectors(CFamily):
         body = self._lanewise(target, lanes, one)
         self._helper(kind, f"operator{symbol}", parameters, body, f"{node.op}_{len(node.operands)}_{given}")
         return super().operation(node)
+
+    def _dot_product(self, node: Operation) -> str:
+        """Of words, a scalar each: threads have no lanes."""
+        name, self.types[name] = cuda_function(node.op, self.function_prefix)
+        a, b, *total = (self.expression(one) for one in node.operands)
+        return f"{name}({total[0] if total else 0}, {a}, {b})"
 
     def call(self, node: Call) -> str:
         if node.name in _PRELUDE:

@@ -10,7 +10,7 @@ from rollergen.emit.c_family import CFamily
 from rollergen.emit.division import WIDTH, functions, reciprocal
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.dtypes import is_integer
-from rollergen.hal.dot_products import opencl_function
+from rollergen.hal.dot_products import DOTS, opencl_function
 from rollergen.hal.languages import Language
 from rollergen.hal.masked_stores import Vectors
 from rollergen.hal.runtime import opencl_device_present, opencl_mismatch, opencl_runtime_for
@@ -285,7 +285,7 @@ class OpenCL(CFamily):
         return words["NAME"]
 
     def operation(self, node: Operation) -> tuple[str, int]:
-        if node.op == "dot":
+        if node.op in DOTS.values():
             return self._dot_product(node), ATOM
         if node.op != "div" or node.dtype != "float32" or node.lanes % WIDTH or not self.features.masked_stores:
             return super().operation(node)
@@ -300,7 +300,7 @@ class OpenCL(CFamily):
         return f"divided_by{node.lanes}({self.expression(over)}, {', '.join(values)})", ATOM
 
     def _dot_product(self, node: Operation) -> str:
-        name, self.types[name] = opencl_function(node.lanes, self.function_prefix)
+        name, self.types[name] = opencl_function(node.op, node.lanes, self.function_prefix)
         *factors, total = node.operands if len(node.operands) == 3 else (*node.operands, Number(0, "int32", node.lanes))
         return f"{name}({', '.join(self.expression(one) for one in (total, *factors))})"
 

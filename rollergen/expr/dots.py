@@ -4,9 +4,10 @@ What is left is an ordinary contraction of words, of a quarter of the steps.  A 
 the axis is read as it lies, else its rows are made so; one in which neighbours along the axis lie apart is copied into
 words first.  Both copies are ordinary elementwise tensor ops.
 
-A dot product takes unsigned bytes and signed ones.  Where both factors are of one kind, one of them is shifted by 128
-(its bytes' sign bits are flipped).  The shift and zero points are put right at the end, ``a`` and ``b`` being bytes as
-they are multiplied, ``y`` and ``z`` what each is too large by:
+Instructions differ in whether a dot product is of two factors of signed bytes, of unsigned ones, or of one of each.
+Where there is none for a pair, one factor is shifted by 128 (its bytes' sign bits are flipped).  The shift and zero
+points are put right at the end, ``a`` and ``b`` being bytes as they are multiplied, ``y`` and ``z`` what each is too
+large by:
 
     sum of (a - y) (b - z)  =  sum of a b  -  z sum of a  -  y sum of b  +  n y z
 
@@ -36,7 +37,9 @@ from rollergen.expr.values import (
     named_combiner,
     transform,
 )
+from rollergen.hal.dot_products import DOTS
 
+Pairs = frozenset[tuple[str, str]]
 WORD = 4
 """Bytes of a word."""
 _SUM = "int32"
@@ -68,18 +71,19 @@ class _Words:
     shift: int
 
     @property
-    def signed(self) -> bool:
-        return self.factor.signed != bool(self.shift)
+    def dtype(self) -> str:
+        return "int8" if self.factor.signed != bool(self.shift) else "uint8"
 
     @property
     def excess(self) -> int:
         return self.factor.zero + self.shift
 
 
-def dot_products(op: TensorOp, lanes: str | None) -> Prepared | None:
+def dot_products(op: TensorOp, lanes: str | None, pairs: Pairs) -> Prepared | None:
     """The tensor op as a sum of dot products; None where it is no sum of products of bytes along one reduce axis.
 
     ``lanes``: the axis along which vectors of outputs lie; the factor that varies along it is the one that is shifted.
+    ``pairs``: the dtypes of which there are dot products.
     """
     factors = _factors(op)
     steps = _steps(op, factors) if factors else None
@@ -88,19 +92,19 @@ def dot_products(op: TensorOp, lanes: str | None) -> Prepared | None:
     axes = tuple(replace(a, extent=-(-a.extent // WORD)) if a.name == steps else a for a in op.axes)
     first, second = sorted(factors, key=lambda factor: lanes in factor.load.axes())
     a = _words(op, first, steps, flipped=False)
-    b = _words(op, second, steps, flipped=first.signed == second.signed)
+    b = _words(op, second, steps, flipped=_pair(first.load.dtype, second.load.dtype) not in pairs)
     copies = dict.fromkeys(words.copy for words in (a, b) if words.copy is not None)
     (reduction,) = op.reductions
     total: Value = Partial(reduction.name, _SUM)
     for words, excess in ((a, b.excess), (b, a.excess)):
         if excess:
-            sums = _sums(op, words, axes)
+            sums = _sums(op, words, axes, pairs)
             copies[sums] = None
             total = Binary("sub", total, _times(Load(sums.output, sums.target), excess), _SUM)
     if known := _known(op, steps, a, b):
         total = Binary("add", total, Const(known, _SUM), _SUM)
     change = lambda value: total if value == Partial(reduction.name, _SUM) else None
-    body = _dot(b.value, a.value) if a.signed else _dot(a.value, b.value)
+    body = _dot((a.dtype, a.value), (b.dtype, b.value))
     made = replace(op, axes=axes, reductions=(replace(reduction, bodies=(body,)),))
     return Prepared(tuple(copies), replace(made, result=transform(op.result, change)))
 
@@ -218,12 +222,13 @@ def _copy_of_words(op: TensorOp, load: Load, dim: int, extent: int, flipped: boo
     return TensorOp(output, axes, places, _flipped(value) if flipped else value)
 
 
-def _sums(op: TensorOp, words: _Words, axes: tuple[Axis, ...]) -> TensorOp:
+def _sums(op: TensorOp, words: _Words, axes: tuple[Axis, ...], pairs: Pairs) -> TensorOp:
     """The sums of a factor's bytes over all that is reduced, one for each of its places."""
-    load, ones = words.factor.load, Const(_ONES, _SUM)
+    load = words.factor.load
     own = tuple(axis for axis in axes if axis.role == "reduce" or axis.name in load.axes())
     kept = tuple(axis for axis in own if axis.role == "spatial")
-    body = _dot(ones, words.value) if words.signed else _dot(words.value, ones)
+    dtype = next(one for one in ("int8", "uint8") if _pair(words.dtype, one) in pairs)  # 1 is the same in both
+    body = _dot((words.dtype, words.value), (dtype, Const(_ONES, _SUM)))
     reduced = tuple(axis.name for axis in own if axis.role == "reduce")
     output = Buffer(fresh_buffer(op, f"{load.buffer.name}_sums"), tuple(a.extent for a in kept), _SUM, "temporary")
     target = tuple(Index.axis(axis.name) for axis in kept)
@@ -238,8 +243,16 @@ def _known(op: TensorOp, steps: str, a: _Words, b: _Words) -> int:
     return _wrapped(others * a.excess * (extent * b.excess + -extent % WORD * b.shift))
 
 
-def _dot(unsigned: Value, signed: Value) -> Binary:
-    return Binary("dot", unsigned, signed, _SUM)
+def _pair(*dtypes: str) -> tuple[str, str]:
+    """The unsigned one first."""
+    one, other = sorted(dtypes, reverse=True)
+    return one, other
+
+
+def _dot(*factors: tuple[str, Value]) -> Binary:
+    """Of two factors, each a dtype and the words."""
+    (one, a), (other, b) = sorted(factors, key=lambda factor: factor[0], reverse=True)
+    return Binary(DOTS[one, other], a, b, _SUM)
 
 
 def _flipped(words: Value) -> Value:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from rollergen.hal.dot_products import DOTS
+
 Array = Any
 
 
@@ -131,12 +133,16 @@ def _power(a: Array, b: Array) -> Array:
     return np.where(b < 0, inverse, np.power(a, np.where(b < 0, 0, b)))
 
 
-def _dot(a: Array, b: Array) -> Array:
-    """Of four unsigned bytes and four signed ones in each word."""
-    import numpy as np
+def _dot(left: str, right: str) -> Callable[[Array, Array], Array]:
+    """The sum of the products of the four bytes of each word."""
 
-    of = lambda words, dtype: np.asarray(words, "<i4")[..., None].view(dtype).astype(np.int32)
-    return np.sum(of(a, np.uint8) * of(b, np.int8), axis=-1, dtype=np.int32)
+    def dot(a: Array, b: Array) -> Array:
+        import numpy as np
+
+        of = lambda words, dtype: np.asarray(words, "<i4")[..., None].view(dtype).astype(np.int32)
+        return np.sum(of(a, left) * of(b, right), axis=-1, dtype=np.int32)
+
+    return dot
 
 
 _ROWS = (
@@ -188,7 +194,7 @@ _ROWS = (
     _whole("bitand", "bitwise_and", "&"),
     _whole("bitor", "bitwise_or", "|"),
     _whole("xor", "bitwise_xor", "^"),
-    _whole("dot", _dot),
+    *(_whole(name, _dot(*bytes_of)) for bytes_of, name in DOTS.items()),
     Primitive("pow", 2, _power, symbol="**", ulps=16, cost="pow", chain=LONG, wraps=True, divides=True),
     Primitive("fmod", 2, "fmod", "float", cost="pow", chain=LONG, keeps_nan=True, keeps_sign=True, divides=True),
     Primitive("atan2", 2, "arctan2", "float", ulps=6, cost="pow", chain=LONG, keeps_nan=True, divides=True),

@@ -15,6 +15,7 @@ from typing import Annotated
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.limits import Among, Count
 from rollergen.expr.values import Binary, Buffer, Combiner, Load, Take, Value, Within, loads, takes
+from rollergen.hal.dot_products import DOTS
 
 Role = Annotated[str, Among(("spatial", "reduce", "row", "inner"))]
 
@@ -98,7 +99,7 @@ class TensorOp(_Remembered):
     def has_dot_products(self) -> bool:
         """Whether its reductions add up dot products of bytes."""
         bodies = [body for reduction in self.reductions for body in reduction.bodies]
-        return any(isinstance(body, Binary) and body.op == "dot" for body in bodies)
+        return any(isinstance(body, Binary) and body.op in DOTS.values() for body in bodies)
 
     @property
     def scans(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rollergen.hal.dot_products import DOTS
 from rollergen.hal.dtypes import DTYPES
 from rollergen.lower.expressions import BITS, Convert, Expr, Number, Operation
 from rollergen.lower.masks import compare, select, widen
@@ -19,8 +20,8 @@ def wrapping(op: str, operands: tuple[Expr, ...], dtype: str) -> Expr:
     """
     lanes, row = operands[0].lanes, DTYPES[dtype]
     last = operands[-1]
-    if op == "add" and isinstance(last, Operation) and last.op == "dot" and len(last.operands) == 2:
-        return Operation("dot", (*last.operands, operands[0]), dtype, lanes)
+    if op == "add" and isinstance(last, Operation) and last.op in DOTS.values() and len(last.operands) == 2:
+        return Operation(last.op, (*last.operands, operands[0]), dtype, lanes)
     if row.kind != "integer" or not row.signed or op not in ("add", "sub", "mul", "neg"):
         return Operation(op, operands, dtype, lanes)
     unsigned = row.word

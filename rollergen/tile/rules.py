@@ -33,7 +33,7 @@ class CodeShapes:
     ``grid_stride``: elementwise kernels may launch no more blocks than run at once, which stride over the tensor;
     else there is a block for each tile.
     ``matrix_instructions``: contractions of the dtypes that the device's matrix instructions (tensor cores) take.
-    ``dot_products``: sums of products of bytes by the device's instruction for four of them (AVX512-VNNI).
+    ``dot_products``: sums of products of bytes by the device's instruction for four of them (AVX512-VNNI, dp4a).
     ``asynchronous_copies``: tiles are staged past the registers, several ahead of their use, on devices that can;
     else through registers, at most one ahead.
     ``vectors_along_k``: a staged operand that is contiguous along the reduction stays so in a block's layer, copied

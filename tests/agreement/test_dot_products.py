@@ -1,6 +1,7 @@
 """Products of bytes by dot products: definition, interpreter and source agree on all that bytes hold, edges included."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from rollergen.construct import construct
 from rollergen.construct.choose import program_of
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.serial_space import serial_candidates
+from rollergen.construct.thread_space import ThreadSpace
 from rollergen.construct.variants import variants
+from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import bounds
@@ -19,11 +22,13 @@ from rollergen.hal.spec import Instruction
 from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.tile.rules import AlignmentRules, CodeShapes
-from tests.agreement.readers import assert_traffic, interpreted, run_opencl
+from tests.agreement.readers import assert_traffic, device, interpreted, run_opencl
+from tests.cuda.host import compiler
+from tests.cuda.test_programs import executed
 from tests.program.hand_devices import AVX512
 
 T = rg.tensor
-DOTS = replace(
+CPU = replace(
     AVX512, instructions=(*AVX512.instructions, Instruction(NAME, "int8", "int32", 1, 16, BYTES, 16, 2, LATENCY_CLOCKS))
 )
 
@@ -88,14 +93,20 @@ CASES = [
 ]  # fmt: skip
 
 
-def programs(expression):
+DEVICES = {"cpu": CPU, **{name: device(name) for name in ("v100", "mi50")}}
+"""Whose dot products are of factors of two kinds, of any, of one kind."""
+
+
+def programs(expression, of=CPU):
     """The best ones that add up dot products, one of each variant."""
     graph, found = canonicalize(expression), {}
     (op,) = graph.tensor_ops
-    for variant in variants(op, DOTS):
+    for variant in variants(op, of):
         if variant.op.has_dot_products:
-            for one in serial_candidates(variant, DOTS, AlignmentRules(), 1, Ledger()):
-                found.setdefault(one.variant, program_of(graph, DOTS, [one]).program)
+            space = partial(serial_candidates, variant, of, AlignmentRules())
+            drawn = ThreadSpace(variant, of, AlignmentRules()).candidates if of.kind.threads else space
+            for one in drawn(1, Ledger()):
+                found.setdefault(one.variant, program_of(graph, of, [one]).program)
     return list(found.values())
 
 
@@ -111,30 +122,34 @@ def any_bytes(program):
     return made
 
 
-def require_agreement(expression, program):
+def require_agreement(expression, program, of):
     arrays = any_bytes(program)
     want = expression.evaluate(*(arrays[buffer.name] for buffer in program.inputs))
-    result, blocks = interpreted(program, arrays, DOTS, most_blocks=10_000)
+    result, blocks = interpreted(program, arrays, of, most_blocks=10_000)
     out = program.outputs[0].name
     assert result.written[out].all()
     np.testing.assert_array_equal(result.outputs[out], want)
-    assert_traffic(program, result.traffic, DOTS, blocks)
-    np.testing.assert_array_equal(run_opencl(program, arrays, DOTS)[out], want)
+    assert_traffic(program, result.traffic, of, blocks)
+    np.testing.assert_array_equal(run_opencl(program, arrays, of)[out], want)
+    if of.kind.language == "cuda" and compiler() is not None:
+        np.testing.assert_array_equal(executed(program, emit(program, of, "cuda"), arrays)[out], want)
 
 
 @pytest.mark.every(4)
 @pytest.mark.parametrize(("make", "a", "b"), CASES, ids=lambda part: getattr(part, "__name__", part))
-def test_all_readers_agree_on_dot_products(make, a, b):
+@pytest.mark.parametrize("name", DEVICES)
+def test_all_readers_agree_on_dot_products(name, make, a, b):
     expression = make(a, b)
-    found = programs(expression)
+    found = programs(expression, DEVICES[name])
     assert found
     for program in found:
-        require_agreement(expression, program)
+        require_agreement(expression, program, DEVICES[name])
 
 
 @pytest.mark.every(4)
 @pytest.mark.parametrize("seed", (*range(12), 87))
-def test_all_readers_agree_on_random_shapes_dtypes_and_zero_points(seed):
+@pytest.mark.parametrize("name", DEVICES)
+def test_all_readers_agree_on_random_shapes_dtypes_and_zero_points(name, seed):
     random = np.random.default_rng(seed)
     a, b = random.choice(["int8", "uint8"], 2)
     sizes = random.integers(3, 40, 3)
@@ -153,9 +168,9 @@ def test_all_readers_agree_on_random_shapes_dtypes_and_zero_points(seed):
             T("X", (1, channels, side, side + 1), a), T("W", (filters, channels, size, size), b), 1.0, 1.0,
             stride=stride, padding=padding, x_zero_point=int(random.integers(*bounds(a))), dtype="float64",
         )  # fmt: skip
-    found = programs(expression)
+    found = programs(expression, DEVICES[name])
     assert found
-    require_agreement(expression, found[int(random.integers(len(found)))])
+    require_agreement(expression, found[int(random.integers(len(found)))], DEVICES[name])
 
 
 def test_what_is_made_of_constant_weights_is_made_once():
@@ -169,11 +184,24 @@ def test_what_is_made_of_constant_weights_is_made_once():
 
 
 def test_the_model_prefers_dot_products():
-    (best,) = construct(canonicalize(rg.ops.matmul(T("A", (512, 512), "int8"), T("B", (512, 512), "int8"))), DOTS, top_k=1)
+    (best,) = construct(canonicalize(rg.ops.matmul(T("A", (512, 512), "int8"), T("B", (512, 512), "int8"))), CPU, top_k=1)
     assert best.variants[0].startswith("dot products") and best.program.stages[-1].compute.instruction == NAME
     none = BuildOptions(shapes=CodeShapes(dot_products=False))
-    (plain,) = construct(canonicalize(matmul("int8", "int8")), DOTS, none, top_k=1)
+    (plain,) = construct(canonicalize(matmul("int8", "int8")), CPU, none, top_k=1)
     assert not any(stage.op.has_dot_products for stage in plain.program.stages)
+
+
+@pytest.mark.parametrize(("name", "instruction", "shifts"), [("v100", "dp4a", 0), ("t4", "dp4a", 0), ("mi50", "dot4", 1)])
+def test_gpus_add_dot_products_of_bytes_as_they_lie(name, instruction, shifts):
+    """Factors of two kinds are shifted where the instruction takes two of one kind alone."""
+    for a, b in (("int8", "int8"), ("uint8", "uint8"), ("uint8", "int8")):
+        product = rg.ops.matmul(T("A", (2048, 2048), a), T("B", (2048, 2048), b), transpose_b=True)
+        kernel = rg.build(product, name, profile=False, cache=False)
+        *before, last = kernel.program.stages
+        assert last.compute.instruction == instruction and kernel.source.count("_product(") >= 2
+        assert len(before) == (shifts if a != b else 0)
+    plain = BuildOptions(shapes=CodeShapes(dot_products=False))
+    assert kernel.predicted_time < 0.5 * rg.build(product, name, profile=False, cache=False, options=plain).predicted_time
 
 
 def test_devices_without_the_instruction_have_no_dot_products():
@@ -189,4 +217,4 @@ def test_the_instruction_belongs_to_sums_of_dot_products():
         (replace(others[0], compute=replace(others[0].compute, instruction=NAME)), *others[1:], last),
     ):
         with pytest.raises(ProgramError, match="expected one for dot products"):
-            check(replace(program, stages=stages), DOTS)
+            check(replace(program, stages=stages), CPU)

@@ -9,7 +9,7 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
-from rollergen.construct.serial_space import copy_stage
+from rollergen.construct.copies import copy_stage
 from rollergen.dropped import collected_drops, every_drop_raises
 from rollergen.errors import CheckFailedError, DropWarning, ProgramError
 from rollergen.expr.canonical import canonicalize

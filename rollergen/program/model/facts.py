@@ -34,6 +34,7 @@ from rollergen.expr.values import (
     axes_of,
     walk,
 )
+from rollergen.hal.dot_products import DOTS
 from rollergen.program.model.chain_work import chain_flops
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product
 from rollergen.program.rprogram import KeptRow, Stage
@@ -280,6 +281,8 @@ def _operation(node: Value, op: TensorOp | None) -> str:
         online = is_online_exponent(node.x) or is_shrinking_exponent(node.x)
         below = online or (op is not None and is_below_its_row(op, node.x))
         return "exp_below" if below else "exp"
+    if isinstance(node, Binary) and node.op in DOTS.values():
+        return "dot"
     if isinstance(node, (Unary, Binary)):
         return PRIMITIVES[node.op].cost or node.op
     if isinstance(node, (Const, Load, Take, Var, Partial, Put)):

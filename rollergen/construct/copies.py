@@ -1,0 +1,41 @@
+"""Stages before a contraction: operands in another form, and the sums of factors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from rollergen.construct.candidate import assembled, cheapest
+from rollergen.construct.reductions import sums_stage
+from rollergen.expr.tensor_op import TensorOp
+from rollergen.hal.spec import Device
+from rollergen.program.assemble.elementwise import elementwise_stage
+from rollergen.program.rprogram import Stage
+from rollergen.space.elementwise import elementwise_plans
+from rollergen.space.engine import Tally
+from rollergen.tile.rules import AlignmentRules
+
+
+def copy_stages(copies: Sequence[TensorOp], device: Device) -> tuple[Stage, ...]:
+    """The cheapest stage of each; what is made of constants alone runs once."""
+    return tuple(_once(copies, [copy_stage(copy, device) for copy in copies]))
+
+
+def _once(copies: Sequence[TensorOp], stages: Sequence[Stage]) -> Iterator[Stage]:
+    """The stages, each of which runs once if its sources are constant, or made once."""
+    known: set[str] = set()
+    for copy, stage in zip(copies, stages, strict=True):
+        once = all(load.buffer.constant or load.buffer.name in known for load in copy.loads())
+        known |= {copy.output.name} if once else set()
+        yield replace(stage, once=once)
+
+
+@lru_cache(maxsize=64)
+def copy_stage(op: TensorOp, device: Device) -> Stage:
+    """The cheapest stage for what a contraction waits for: a packing or padding copy, or the sums of a factor."""
+    if op.reductions:
+        return sums_stage(op, device)
+    name = "copy_" + op.output.name
+    plans = elementwise_plans(op, device, AlignmentRules(), Tally())
+    return cheapest(assembled(plans, lambda plan: elementwise_stage(op, plan, device, name), name), device)
