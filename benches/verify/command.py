@@ -53,7 +53,7 @@ _report = click.option(
 )  # fmt: skip
 
 
-@click.command()
+@click.command(short_help="Rank and search programs of held-out operators.")
 @records_argument
 @_seeds
 @click.option(
@@ -161,7 +161,7 @@ def _searches(asked: _Asked, shown: ProgressCallback) -> None:
     asked.tell("searches", {"protocol": {"batch": BATCH}, "searches": table}, {})
 
 
-@click.command()
+@click.command(short_help="Say what each group of features is worth.")
 @records_argument
 @objective_option
 @_seeds
@@ -185,7 +185,7 @@ def ablate(
     asked.kept.done()
 
 
-@click.command()
+@click.command(short_help="Write the tables of kept figures anew.")
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False, exists=True))
 def tables(directory: Path) -> None:
     """Write the tables (TABLES.md) of the figures that DIRECTORY holds anew, from these alone."""

@@ -39,7 +39,7 @@ def list_(as_json: bool) -> None:
     console.print(f"{len(kept)} result files in {root / 'benches' / 'results'}", highlight=False)
 
 
-@bench.command(context_settings={"ignore_unknown_options": True})
+@bench.command(context_settings={"ignore_unknown_options": True}, short_help="Run one bench.")
 @click.argument("name")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(name: str, arguments: tuple[str, ...]) -> None:
@@ -47,7 +47,7 @@ def run(name: str, arguments: tuple[str, ...]) -> None:
     sys.exit(scripts.run(scripts.script(scripts.checkout(), name), arguments))
 
 
-@bench.command()
+@bench.command(short_help="Run the benches of a CPU one by one.")
 @click.option("--only", multiple=True, help="A bench of the suite (several times); default: all.")
 @click.option("--again", is_flag=True, help="Also what has ended at this commit.")
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("bench_report.html"))
@@ -123,7 +123,7 @@ def _write_page(root: Path, out: Path) -> None:
     console.print(f"{len(found)} results: {out}", highlight=False)
 
 
-@bench.command()
+@bench.command(short_help="Say what changed between two results.")
 @click.argument("first", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.argument("second", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")

@@ -1,23 +1,10 @@
-"""``rollergen build``: construct, emit, check, time, run and explain one kernel."""
+"""``rollergen build``: its options; `built` is imported when it is called, so that help comes at once."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import click
-import numpy as np
-from rich.table import Table
 
-from rollergen.bench.problems import expression
-from rollergen.build import build as build_kernel
-from rollergen.cli.output import console, problem_options, progress_bar
-from rollergen.errors import CheckFailedError
-from rollergen.explain.explanation import block_tile, seconds_text, tile_text
-from rollergen.gate.inputs import random_inputs
-from rollergen.gate.oracle import compare, expression_oracle
-from rollergen.kernel import Kernel
-from rollergen.runtime.executor import is_present
+from rollergen.cli.output import problem_options
 
 
 @click.command()
@@ -39,82 +26,9 @@ def build(
         rollergen build matmul m=1024 n=1024 k=1024
         rollergen build "mk,kn->mn" m=64 k=64 n=64 --device v100
     """
-    tensor = expression(problem, sizes, dtype)
-    with progress_bar(not as_json) as progress:
-        profile = False if no_profile else "auto"
-        kernel = build_kernel(tensor, device, top_k=top_k, profile=profile, cache=not no_cache, progress=progress)
-    checked = None
-    if run if run is not None else is_present(kernel.device):
-        checked = run_and_check(kernel, tensor)
-    saved = None if directory is None else str(kernel.save(directory))
-    if as_json:
-        click.echo(json.dumps({**facts(kernel, checked, show_source), "saved": saved}))
-    else:
-        show(kernel, checked, whole, show_source)
-        if saved:
-            console.print(f"saved in {saved}: see its README.md", markup=False, highlight=False, soft_wrap=True)
+    from rollergen.bench.problems import expression
 
+    tensor = expression(problem, sizes, dtype)  # before what builds is imported, so that errors come sooner
+    from rollergen.cli.built import build_and_tell
 
-def run_and_check(kernel: Kernel, tensor: Any) -> dict[str, Any]:
-    """One call on random inputs, compared with the definition at sampled elements; its times.
-
-    Raises CheckFailedError where an element is wrong.
-    """
-    rng = np.random.default_rng(0)
-    arrays = random_inputs(kernel.program, rng)
-    results = kernel(*arrays)
-    inputs = {b.name: a for b, a in zip(kernel.program.inputs, arrays, strict=True)}
-    oracle = expression_oracle((tensor,), kernel.program.outputs)
-    compared, wrong = compare(kernel.program, inputs, (results,), oracle)
-    if wrong:
-        raise CheckFailedError(f"the kernel ran, but its result is wrong: {wrong}")
-    timing = kernel.benchmark(*arrays)
-    return {
-        "compared_elements": compared,
-        "wall_seconds": timing.wall_s,
-        "event_seconds": timing.event_s,
-        "rounds": timing.rounds,
-        "cache": timing.cache,
-    }
-
-
-def facts(kernel: Kernel, checked: dict[str, Any] | None, with_source: bool) -> dict[str, Any]:
-    """The JSON object of the command."""
-    found = {**kernel.explain(as_dict=True), "check": checked}
-    return {**found, "source": kernel.source} if with_source else found
-
-
-def show(kernel: Kernel, checked: dict[str, Any] | None, whole: bool, with_source: bool) -> None:
-    """The verdict first, then why."""
-    lines = lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True)
-    lines(f"{verdict(kernel, checked)}\n")
-    console.print(candidates_table(kernel), markup=False)
-    lines(kernel.explain(brief=not whole))
-    if with_source:
-        lines(f"\n{kernel.source}")
-
-
-def candidates_table(kernel: Kernel) -> Table:
-    table = Table("rank", "block tile", "predicted", "measured", "device time", "state", title="candidates")
-    for outcome in kernel.candidates:
-        tile = " then ".join(tile_text(block_tile(stage)) for stage in outcome.program.stages)
-        state = "chosen" if outcome.program is kernel.program else outcome.state
-        if outcome.problems:
-            state += f": {outcome.problems[0]}"
-        times = (outcome.predicted_s, outcome.wall_s, outcome.event_s)
-        table.add_row(str(outcome.rank + 1), tile, *(seconds_text(t) if t is not None else "-" for t in times), state)
-    return table
-
-
-def verdict(kernel: Kernel, checked: dict[str, Any] | None) -> str:
-    if checked is None:
-        why = "as asked" if is_present(kernel.device) else "the device is not present in this machine"
-        return f"not run ({why}): {kernel.device.title} ({kernel.device.name})"
-    stages = kernel.explain(as_dict=True)["stages"]
-    flops = sum(stage["flops"] for stage in stages if not stage["once"])
-    return (
-        f"correct: {checked['compared_elements']} elements match the float64 definition\n"
-        f"one call takes {seconds_text(checked['wall_seconds'])} (device's own time "
-        f"{seconds_text(checked['event_seconds'])}, {flops / checked['wall_seconds'] / 1e9:.4g} GFLOP/s), "
-        f"median of {checked['rounds']}; caches {checked['cache']}"
-    )
+    build_and_tell(tensor, device, top_k, no_profile, no_cache, as_json, whole, show_source, run, directory)

@@ -41,7 +41,7 @@ def list_(as_json: bool) -> None:
     _say(f"{len(found['kernels'])} kernels, {found['records']} records, {size} in {found['path']}")
 
 
-@cache.command()
+@cache.command(short_help="Remove all kernels.")
 @click.option("--records", "with_records", is_flag=True, help="Remove the records of measurements too.")
 @_json
 def clear(with_records: bool, as_json: bool) -> None:

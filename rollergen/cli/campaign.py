@@ -34,7 +34,7 @@ def campaign() -> None:
     """
 
 
-@campaign.command("run")
+@campaign.command("run", short_help="Measure what the store lacks of a plan.")
 @_plan
 @click.option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, tcp://host:8786; default: a local one.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Of the local cluster.")

@@ -10,7 +10,7 @@ import click
 from rollergen.cli.errors import OneLineErrors
 from rollergen.hal.errors import name_advice
 
-COMMANDS = {
+_TOLD = {
     "build": "Build an operator, run it, check it, say how fast it is and why.",
     "run": "Run an ONNX model: compile it, check every layer, time it.",
     "explain": "Explain an operator's kernel, or a model layer by layer.",
@@ -24,25 +24,40 @@ COMMANDS = {
 }
 
 
-class Commands(OneLineErrors):
-    """A group of `COMMANDS`, where each is found as a function of its name in ``rollergen.cli``."""
+COMMANDS = {name: (f"{name}:{name}", told) for name, told in _TOLD.items()}
+
+
+class Told(click.Group):
+    """A group of commands, each with the place of its function in ``rollergen.cli`` and what help says of it."""
+
+    told: dict[str, tuple[str, str]]
 
     def list_commands(self, context: click.Context | None) -> list[str]:
-        return list(COMMANDS)
+        return list(self.told)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        return getattr(import_module(f"rollergen.cli.{name}"), name) if name in COMMANDS else None
+        if name not in self.told:
+            return None
+        module, _, function = self.told[name][0].partition(":")
+        return getattr(import_module(f"rollergen.cli.{module}"), function)  # type: ignore[no-any-return]
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, told) for name, (_, told) in self.told.items()])
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        found = ((name, told) for name, (_, told) in self.told.items() if name.startswith(incomplete))
+        return [CompletionItem(name, help=told) for name, told in found]
+
+
+class Commands(Told, OneLineErrors):
+    """The commands of ``rollergen``."""
+
+    told = COMMANDS
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"there is no command {args[0]!r}; {name_advice(args[0], COMMANDS)}")
         return super().resolve_command(context, args)
-
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-    def shell_complete(self, context: click.Context, incomplete: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(name, help=told) for name, told in COMMANDS.items() if name.startswith(incomplete)]

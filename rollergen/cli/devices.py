@@ -1,38 +1,31 @@
-"""``rollergen devices``: those built in or installed, and which of them is present; commands about one of them."""
+"""``rollergen devices``: commands about devices, of which ``list`` is the one without a name."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import Any
-
 import click
-from rich.table import Table
 
-from rollergen.cli.device_facts import check, compare, show
-from rollergen.cli.device_fit import fit_command
-from rollergen.cli.device_new import new_command
-from rollergen.cli.device_probe import probe_command
-from rollergen.cli.device_sensitivity import sensitivity_command
-from rollergen.cli.device_what_if import what_if
-from rollergen.cli.output import console
-from rollergen.errors import DeviceError
-from rollergen.gate.footprint import bytes_text
-from rollergen.hal.errors import RuntimeUnavailableError
-from rollergen.hal.load import known_names
-from rollergen.hal.runtime import opencl_device_present
-from rollergen.hal.runtimes.opencl_platforms import present_devices
-from rollergen.runtime.executor import executor_for
-from rollergen.targets import resolve
+from rollergen.cli.commands import Told
 
-MODELLED = "modelled only"
+COMMANDS = {
+    "list": ("device_list:list_devices", "List the devices, or just those named."),
+    "show": ("device_facts:show", "Print every figure of a device with its source."),
+    "check": ("device_facts:check", "Print what is likely wrong with a device."),
+    "compare": ("device_facts:compare", "Print the figures in which two devices differ."),
+    "what-if": ("device_what_if:what_if", "Predict an operator with other figures."),
+    "sensitivity": ("device_sensitivity:sensitivity_command", "Show which figure moves a prediction."),
+    "probe": ("device_probe:probe_command", "Measure the device that is present."),
+    "fit": ("device_fit:fit_command", "Propose corrections from measured programs."),
+    "new": ("device_new:new_command", "Begin the spec of a new device."),
+}
 
 
-class ListByDefault(click.Group):
+class ListByDefault(Told):
     """``rollergen devices v100`` is ``rollergen devices list v100``."""
 
+    told = COMMANDS
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or args[0] not in {*self.commands, *ctx.help_option_names}:
+        if not args or args[0] not in {*COMMANDS, *ctx.help_option_names}:
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
@@ -43,83 +36,3 @@ def devices() -> None:
 
     DEVICE is a name or a .json file; without a command they are listed.
     """
-
-
-@devices.command("list")
-@click.argument("names", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
-def list_devices(names: tuple[str, ...], as_json: bool) -> None:
-    """List the devices (or just NAMES, which may be .json files) and what each one is."""
-    described = {name: describe(name) for name in names or known_names()}
-    if as_json:
-        click.echo(json.dumps(described))
-        return
-    table = Table("name", "title", "units", "peak, float32", "verified", "present")
-    for name, one in described.items():
-        peak = f"{one['peak_gflop_s'] / 1e3:.3g} TFLOP/s"
-        seen = ", ".join(dict.fromkeys(x["how"] for x in one["verified"])) or MODELLED
-        table.add_row(name, one["title"], str(one["units"]), peak, seen, "yes" if one["present"] else "no")
-    console.print(table, markup=False)
-    for line in () if names else present():
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for name in names:
-        console.print(details(name, described[name]), markup=False, highlight=False, soft_wrap=True)
-
-
-def present() -> Iterator[str]:
-    """A line for each OpenCL device that is present: how it is asked for, and by which spec, or what writes one."""
-    try:
-        found = [facts for facts, _ in present_devices()]
-    except RuntimeUnavailableError as error:
-        yield f"OpenCL: {error}"
-        return
-    for facts in found:
-        try:
-            spec = opencl_device_present(facts.selector.partition(":")[2]).name
-        except RuntimeUnavailableError:
-            spec = f"no spec; rollergen devices probe --opencl {facts.platform_number}:{facts.number} writes one"
-        kinds = " and ".join(sorted(facts.kinds))
-        yield f"{facts.selector}: {facts.name}, {kinds} of {facts.platform}, in memory of its own: {spec}"
-
-
-def details(name: str, one: dict[str, Any]) -> str:
-    """What the table has no room for, in lines of text."""
-    layers = (
-        f"  {x['name']}: {bytes_text(x['capacity_bytes'])} per {x['scope']}, {'managed' if x['managed'] else 'cache'}"
-        for x in one["layers"]
-    )
-    clock = f"{one['clock_mhz']:.0f} MHz, execution width {one['execution_width']}"
-    state = "present" if one["present"] else f"not present: {one['missing']}"
-    seen = [f"  {x['how']}: {x['what']}" for x in one["verified"]] or [f"  {MODELLED}"]
-    return "\n".join([f"{name}: {clock}, source in {', '.join(one['languages'])}", *layers, *seen, f"  {state}"])
-
-
-def describe(name: str) -> dict[str, Any]:
-    """The device in plain data; ``present`` is whether kernels for it run here, ``missing`` why not."""
-    device = resolve(name)
-    try:
-        executor_for(device)
-        missing = None
-    except DeviceError as error:
-        missing = str(error)
-    floats = [i for i in device.instructions if i.dtype == i.accumulator_dtype == "float32"]
-    per_clock = max((2 * max(i.m * i.n * i.k, i.lanes) * i.per_clock for i in floats), default=0.0)
-    return {
-        "title": device.title,
-        "units": device.units,
-        "execution_width": device.execution_width,
-        "clock_mhz": device.clock_mhz,
-        "layers": [
-            {"name": x.name, "scope": x.scope, "managed": x.managed, "capacity_bytes": x.capacity_bytes}
-            for x in device.layers
-        ],
-        "peak_gflop_s": per_clock * device.units * device.clock_mhz / 1e3,
-        "verified": [{"how": one.how, "what": one.what} for one in device.verified],
-        "languages": [target.language for target in device.targets],
-        "present": missing is None,
-        "missing": missing,
-    }
-
-
-for command in (show, check, compare, what_if, sensitivity_command, probe_command, fit_command, new_command):
-    devices.add_command(command)

@@ -6,10 +6,7 @@ import json
 
 import click
 
-from rollergen.bench.problems import expression
-from rollergen.build import build
 from rollergen.cli.output import console, problem_options, progress_bar
-from rollergen.cli.run import compiled, tell
 
 
 @click.command()
@@ -24,6 +21,10 @@ def explain(
     Of a model, a path that ends in .onnx: its layers, where each runs and how long it takes.
     Candidates are measured if the device is present, unless --no-profile.
     """
+    from rollergen.bench.problems import expression  # here, so that help comes at once
+    from rollergen.build import build
+    from rollergen.cli.run import compiled, tell
+
     if problem.endswith(".onnx"):
         if sizes:
             raise click.UsageError(f"{sizes[0]!r} beside a model; expected no sizes: the model has its own")

@@ -39,7 +39,7 @@ def records() -> None:
     """
 
 
-@records.command("list")
+@records.command("list", short_help="Count the records of each operator and device.")
 @_json
 def list_(as_json: bool) -> None:
     """How many records there are of each operator and device, and what became of them."""
@@ -57,7 +57,7 @@ def list_(as_json: bool) -> None:
     console.print(rows)
 
 
-@records.command()
+@records.command(short_help="Write all records to a file.")
 @click.argument("out", type=_file)
 @_json
 def export(out: Path, as_json: bool) -> None:
@@ -73,7 +73,7 @@ def export(out: Path, as_json: bool) -> None:
     _say(as_json, f"wrote {len(found.records)} records to {out}", records=len(found.records), path=str(out))
 
 
-@records.command("import")
+@records.command("import", short_help="Append the records of files.")
 @click.argument("files", nargs=-1, required=True, type=_file)
 @click.option(
     "--from", "origin", type=click.Choice(["rollergen", "kernel_tuner"]), default="rollergen", show_default=True,
@@ -125,7 +125,7 @@ def _extents(sizes: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
-@records.command()
+@records.command(short_help="Append the records of other stores.")
 @click.argument("stores", nargs=-1, required=True, type=_file)
 @_json
 def merge(stores: tuple[Path, ...], as_json: bool) -> None:

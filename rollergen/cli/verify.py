@@ -45,7 +45,7 @@ def verify() -> None:
     """Collect measurements, train the learned verifier on them; in a checkout: evaluate it."""
 
 
-@verify.command()
+@verify.command(short_help="Measure many programs of a suite's operators.")
 @click.option("--suite", "suite_name", type=click.Choice(suite_names()), default="collection", show_default=True)
 @click.option("--only", multiple=True, help="Identifiers of entries (several times); default: all.")
 @click.option("--device", default="cpu", show_default=True)
@@ -127,7 +127,7 @@ def _tell(name: str, found: object, as_json: bool) -> None:
     )
 
 
-@verify.command()
+@verify.command(short_help="Train a verifier on records.")
 @records_argument
 @objective_option
 @click.option("--family", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True)

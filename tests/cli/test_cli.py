@@ -230,6 +230,21 @@ def test_the_list_of_commands_loads_none_of_them():
     assert done.stdout.strip() == "['rollergen.cli.errors', 'rollergen.cli.commands']"
 
 
+@pytest.mark.parametrize("words", [["build"], ["explain"], ["devices"]], ids=" ".join)
+def test_help_loads_nothing_that_computes(words):
+    """A tenth of a second, and 1.8 while it did."""
+    program = "import sys; from rollergen.__main__ import main\ntry:\n  main([*sys.argv[1:], '-h'])\nexcept SystemExit:\n"
+    program += "  print([n for n in ('numpy', 'sympy', 'rollergen.expr.language') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("[]") and "Usage" in done.stdout
+
+
+def test_no_list_of_commands_cuts_what_it_tells():
+    groups = [name for name in main.list_commands(None) if isinstance(main.get_command(None, name), click.Group)]
+    assert len(groups) == 6
+    assert [line for name in groups for line in ok(name, "-h").splitlines()[1:] if line.endswith("...")] == []
+
+
 def test_every_command_is_told_in_one_line_and_completed():
     context = click.Context(main)
     told = ok("-h").splitlines()

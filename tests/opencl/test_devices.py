@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rollergen.cli.devices import present
+from rollergen.cli.device_list import present
 from rollergen.errors import DeviceError
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import device_names, load_device
@@ -157,6 +157,6 @@ def test_a_gpu_that_is_present_is_preferred_to_the_cpu_and_its_spec_is_placed_th
 
 def test_devices_lists_a_gpu_with_its_spec(monkeypatch):
     monkeypatch.setattr(opencl_platforms, "present_devices", lambda: ((AMD, None),))
-    monkeypatch.setattr("rollergen.cli.devices.present_devices", lambda: ((AMD, None),))
+    monkeypatch.setattr("rollergen.cli.device_list.present_devices", lambda: ((AMD, None),))
     (line,) = present()
     assert line.startswith("opencl:0:0: gfx906:sramecc+:xnack-, GPU of AMD") and line.endswith(": mi50")

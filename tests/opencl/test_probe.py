@@ -77,7 +77,7 @@ def test_a_probe_is_kept_where_a_build_finds_it(quick):
 
 
 def test_devices_lists_what_is_present_and_how_to_have_it_described():
-    from rollergen.cli.devices import present
+    from rollergen.cli.device_list import present
 
     lines = list(present())
     assert any("in memory of its own: no spec; rollergen devices probe --opencl" in line for line in lines)
