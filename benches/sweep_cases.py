@@ -196,6 +196,8 @@ def _views() -> Iterator[tuple[str, str, Make]]:
         function = getattr(rg.ops, name)
         yield name, "", lambda t, r, c, f=function: f(t("x", (r, c)), 2)[0]
     yield "stack", "", lambda t, r, c: rg.ops.stack([t("x", (r, c)), t("y", (r, c))], 1)
+    yield "select_scatter", "", lambda t, r, c: rg.ops.select_scatter(t("x", (r, c)), t("y", (r,)), 1, c - 1)
+    yield "slice_scatter", "", lambda t, r, c: rg.ops.slice_scatter(t("x", (r + 2, c)), t("y", (r, c)), 0, 1, r + 1)
     yield "one_hot", "", lambda t, r, c: rg.ops.one_hot(t("x", (r,)), c)
     yield "embedding", "", lambda t, r, c: rg.ops.embedding(t("i", (r,), "int64"), t("x", (r, c)))
     yield "index_select", "", lambda t, r, c: rg.ops.index_select(t("x", (r, c)), 1, t("i", (r,), "int32"))

@@ -319,6 +319,13 @@ def _views() -> Iterator[Operator]:
         lambda s, t: (t("input", (s["n"],), "int64"), t("weight", (s["rows"], s["columns"]))),
         fixed=("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse"),
     )  # fmt: skip
+    yield _entry(
+        "select_scatter", "shape=64x1024x768 dim=0 index=3", _one, arguments=("dim", "index"),
+        passed=lambda s, t: {"src": t("src", (*s["shape"][: s["dim"]], *s["shape"][s["dim"] + 1 :]))},
+    )  # fmt: skip
+    yield _entry(
+        "slice_scatter", "shape=1024x4096 start=16 end=80", _one, passed=lambda s, t: {"src": t("src", _sliced(s))}
+    )
     for name in ("tril", "triu"):
         yield _entry(name, "shape=1024x1024", _one)
     yield _entry("stack", "shape=1024x1024 dim=1", lambda s, t: (tuple(_two(s, t)),))
@@ -344,6 +351,13 @@ def _views() -> Iterator[Operator]:
 def _placed(word: str) -> Callable[[Sizes, Make], Sizes]:
     """The argument ``word`` of as many places along ``dim`` as ``n`` says."""
     return lambda s, t: {word: t("index", (*s["shape"][: s["dim"]], s["n"], *s["shape"][s["dim"] + 1 :]), "int64")}
+
+
+def _sliced(sizes: Sizes) -> tuple[int, ...]:
+    """The shape of the slice of a tensor."""
+    shape, dim = sizes["shape"], sizes["dim"]
+    count = len(range(*slice(sizes["start"], sizes["end"], sizes["step"]).indices(shape[dim])))
+    return (*shape[:dim], count, *shape[dim + 1 :])
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

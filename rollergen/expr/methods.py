@@ -22,9 +22,9 @@ METHODS = (
     "log_softmax", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lt",
     "matmul", "max", "maximum", "mean", "min", "minimum", "mm", "mul", "multiply", "ne", "neg", "negative",
     "not_equal", "permute", "pow", "prelu", "prod", "reciprocal", "relu", "remainder", "repeat", "reshape", "roll",
-    "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "softmax", "split", "sqrt", "square", "squeeze", "std",
-    "sub", "subtract", "sum", "t", "take_along_dim", "tan", "tanh", "tile", "transpose", "tril", "triu",
-    "true_divide", "trunc", "unfold", "unsqueeze", "var",
+    "round", "rsqrt", "select_scatter", "sigmoid", "sign", "sin", "sinh", "slice_scatter", "softmax", "split", "sqrt",
+    "square", "squeeze", "std", "sub", "subtract", "sum", "t", "take_along_dim", "tan", "tanh", "tile", "transpose",
+    "tril", "triu", "true_divide", "trunc", "unfold", "unsqueeze", "var",
 )  # fmt: skip
 """Operators that are methods of torch's tensors too."""
 

@@ -394,7 +394,7 @@ TABLE: dict[str, Function] = {
     **dict.fromkeys((f"upsample_nearest{n}d" for n in (1, 2, 3)), _nearest),
     "upsample_linear1d": _interpolated("linear"), "upsample_bilinear2d": _interpolated("bilinear"),
     "upsample_trilinear3d": _interpolated("trilinear"), "upsample_bicubic2d": _interpolated("bicubic"),
-    "_to_copy": _to, "to": _to,
+    "_to_copy": _to, "to": _to, "select_scatter": ops.select_scatter, "slice_scatter": ops.slice_scatter,
     **dict.fromkeys(("clone", "contiguous", "alias", "detach", "detach_", "dropout", "lift_fresh_copy"), _same),
 }  # fmt: skip
 """By ATen's name without its overload: overloads differ in which arguments are tensors, which the functions look at."""

@@ -288,6 +288,8 @@ CASES |= {
     "flip": Case(lambda: ops.flip(T("x", X3), (0, 2))),
     "roll": Case(lambda: ops.roll(T("x", X3), (2, -1), (1, 2))),
     "roll of all": Case(lambda: ops.roll(T("x", (5, 7)), 3)),
+    "select_scatter": Case(lambda: ops.select_scatter(T("x", (5, 7, 6)), T("y", (5, 6)), 1, 4)),
+    "slice_scatter": Case(lambda: ops.slice_scatter(T("x", (5, 17)), T("y", (5, 5)), 1, 2, 16, 3)),
     "tril": Case(lambda: ops.tril(T("x", X3), 1)),
     "triu": Case(lambda: ops.triu(T("x", X3), -1)),
     "one_hot": Case(lambda: ops.one_hot(T("x", (5, 7), "int32"), 3)),

@@ -314,6 +314,8 @@ OPERATORS: dict[str, Make] = {
     "instance_norm": lambda s: ops.instance_norm(T("x", (s.one(32, 1), s.one(64, 5), s.one(231, 100)))),
     "local_response_norm": lambda s: ops.local_response_norm(T("x", (s.one(32, 1), s.one(64, 5), s.one(231, 100))), 3),
     "split": halved, "chunk": halved, "stack": lambda s: ops.stack([T("x", s.shape(1, 2)), T("y", (1,))][:1], 1),
+    "select_scatter": lambda s: ops.select_scatter(T("x", (64, s.one(999, 33))), T("y", (s.one(999, 33),)), 0, 3),
+    "slice_scatter": lambda s: ops.slice_scatter(T("x", (s.one(4096, 9) + 5, s.one(999, 33))), T("y", (5, s.one(999, 33))), 0, 2, 7),
     "one_hot": lambda s: ops.one_hot(T("x", s.shape(), "int32"), 7),
     "embedding": lambda s: Drawn(ops.embedding(T("i", (s.one(4096, 9),), "int64"), T("w", (30000, s.one(999, 33)))), {"w": 0}),
     "index_select": lambda s: Drawn(ops.index_select(T("x", (30000, s.one(999, 33))), 0, T("i", (s.one(4096, 9),), "int64")), {"x": 0}),

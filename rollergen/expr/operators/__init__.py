@@ -106,6 +106,7 @@ from rollergen.expr.operators.reductions import (
 )
 from rollergen.expr.operators.resizing import interpolate, resize, upsample_nearest
 from rollergen.expr.operators.scans import cummax, cummin, cumprod, cumsum, logcumsumexp
+from rollergen.expr.operators.scatters import select_scatter, slice_scatter
 from rollergen.expr.operators.takes import embedding, gather, index_select, take_along_dim
 from rollergen.expr.operators.truths import all, any
 from rollergen.expr.operators.views import (
@@ -228,9 +229,11 @@ __all__ = [
     "roll",
     "round",
     "scaled_dot_product_attention",
+    "select_scatter",
     "sigmoid",
     "silu",
     "slice",
+    "slice_scatter",
     "softmax",
     "split",
     "squeeze",

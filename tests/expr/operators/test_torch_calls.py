@@ -174,6 +174,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("stack", ([M, M],), {}), ("stack", ((M, M), -1), {}), ("stack", ([V, V],), {"dim": 1}),
     ("tile", (M, (2,)), {}), ("tile", (V, (2, 3)), {}), ("repeat", (M, (2, 1, 3)), {}),
     ("flip", (X3, (0, -1)), {}), ("flip", (X3,), {"dims": (1,)}), ("roll", (X3, 1, 0), {}), ("roll", (X3, (2, -1), (0, 2)), {}), ("roll", (X3, 7), {}),
+    ("select_scatter", (s(3, 5), s(3), 1, -2), {}), ("select_scatter", (s(3, 5), s(5)), {"dim": 0, "index": 2}),
+    ("slice_scatter", (s(6, 4), s(6, 4)), {}), ("slice_scatter", (s(6, 4), s(2, 4), 0, -3, -1), {}), ("slice_scatter", (s(3, 11), s(3, 4), 1), {"start": 1, "end": 9, "step": 2}),
     ("tril", (X3,), {}), ("tril", (X3, -1), {}), ("triu", (X3,), {"diagonal": 1}), ("triu", (mask(3, 4),), {}),
     ("one_hot", (s(3, 2, dtype="class"), 5), {}), ("pixel_shuffle", (s(2, 8, 3, 5), 2), {}), ("pixel_unshuffle", (s(3, 4, 6), 2), {}),
     ("embedding", (s(3, 2, dtype="class"), s(7, 4)), {}), ("embedding", (s(dtype="class"), s(5, 4), 1), {"scale_grad_by_freq": True}),
