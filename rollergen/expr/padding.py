@@ -84,7 +84,7 @@ def _padding_copy(op: TensorOp, load: Load, windows: list[Window], rest: list[in
         phase = Index.axis(phases[w.dim].name) if w.dim in phases else Index()
         source[w.dim] = Index.axis(lines[w.dim].name) * w.stride + phase + w.constant
     ranges = {a.name: (0, a.extent - 1) for a in axes}
-    bounds = [Within(source[w.dim], 0, load.buffer.shape[w.dim]) for w in windows]
+    bounds = [Within(source[w.dim], *_range(load, w.dim)) for w in windows]
     original = replace(
         load,
         indices=tuple(source[d] for d in range(len(load.indices))),
@@ -93,6 +93,12 @@ def _padding_copy(op: TensorOp, load: Load, windows: list[Window], rest: list[in
     shape = tuple(a.extent for a in axes)
     padded = Buffer(fresh_buffer(op, f"{load.buffer.name}_padded"), shape, load.buffer.dtype, "temporary")
     return TensorOp(padded, axes, tuple(Index.axis(a.name) for a in axes), original)
+
+
+def _range(load: Load, dim: int) -> tuple[int, int]:
+    """The first index along a dimension that is read, and the one behind the last: of the array, and of the guard."""
+    own = [bound for bound in load.guard if bound.index == load.indices[dim]]
+    return max([0, *(bound.low for bound in own)]), min([load.buffer.shape[dim], *(bound.high for bound in own)])
 
 
 def _flat_windows(

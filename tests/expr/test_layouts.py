@@ -50,6 +50,33 @@ def test_a_padded_flat_walk_computes_the_same_convolution(op, multiple):
             assert not pair[1].body_loads()[-1].guard
 
 
+@st.composite
+def guarded_windows(draw):
+    """Windows over a part of an array; what lies outside of the part is another number than 0."""
+    stride, dilation, taps, length = (draw(st.integers(1, most)) for most in (3, 2, 4, 20))
+    low, high, start = draw(st.integers(-3, length)), draw(st.integers(0, length + 3)), draw(st.integers(-3, 3))
+    x, k = rg.tensor("X", (3, length), "int32"), rg.reduce_axis("k", taps)
+
+    def element(n, i):
+        at = i * stride + k * dilation + start
+        return rg.select((at >= max(low, 0)) & (at < min(high, length)), x[n, at], 3)
+
+    made = rg.compute((3, draw(st.integers(1, 9))), lambda n, i: rg.sum(element(n, i), axis=k))
+    return canonicalize(made).tensor_ops[0]
+
+
+@given(guarded_windows(), st.sampled_from([1, 4]))
+@settings(max_examples=100, deadline=None)
+def test_what_a_guard_leaves_out_of_an_array_is_left_out_of_its_copies(op, multiple):
+    for load in op.body_loads():
+        pair = pad_view(op, load, multiple)
+        if pair is not None:
+            assert_same(op, *pair)
+        for axis in op.of_role("spatial"):
+            if axis.name in load.axes():
+                assert_same(op, *pack_operand(op, load, axis.name, 4))
+
+
 @given(convolutions(), st.integers(1, 9))
 @settings(max_examples=30, deadline=None)
 def test_operands_packed_along_any_axis_give_the_same_result(op, width):
