@@ -16,7 +16,7 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load
 from rollergen.features.arrays import floats, integers
 from rollergen.features.operator import size_features
-from rollergen.program.model.facts import flops_of
+from rollergen.program.model.facts import operations_of
 from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import contiguous_axis
 
@@ -124,7 +124,7 @@ def _parts(numbers: np.ndarray, *shapes: tuple[int, ...]) -> Iterator[np.ndarray
 
 
 def table_of(stage: Stage) -> Table:
-    return _table(stage.op, flops_of(stage))
+    return _table(stage.op, operations_of(stage))
 
 
 @lru_cache(maxsize=256)

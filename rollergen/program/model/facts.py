@@ -348,13 +348,20 @@ def divisors_of(index: Index, axis: str) -> frozenset[int]:
 
 
 def flops_of(stage: Stage) -> int:
-    """Arithmetic operations of the tensor op, a multiply-add counted as two; of a chain those of its contractions."""
+    """Arithmetic operations of the tensor op, a multiply-add counted as two and a conversion as none; of a chain those
+    of its contractions."""
+    return operations_of(stage, free=("cast",))
+
+
+def operations_of(stage: Stage, free: tuple[str, ...] = ()) -> int:
+    """`flops_of` with conversions, as the verifier's features count them; but for those that are ``free``."""
     if stage.inner is not None:
         return chain_flops(stage)
     facts = facts_of(stage.op, stage.kept_rows)
     total = 0
     for phase in facts.phases:
-        per_point = sum((2 * WORD if name == "dot" else 1) * count for name, count in phase.operations)
+        counted = [(name, count) for name, count in phase.operations if name not in free]
+        per_point = sum((2 * WORD if name == "dot" else 1) * count for name, count in counted)
         if phase.reduces and any(name == "add" for name, _ in phase.operations):
             per_point += 1
         spatial_only = not phase.reduces and facts.op.reductions and not facts.by_row
