@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rollergen.hal.dtypes import DOTS
+
 NAME = "vpdpbusd"
 """What specs call the instruction of x86."""
-DOTS = {("uint8", "int8"): "dot", ("int8", "int8"): "dot_signed", ("uint8", "uint8"): "dot_unsigned"}
-"""Dot products of the bytes of two words, by what these hold."""
 _MIXED, _SIGNED, _UNSIGNED = DOTS
 PAIRS = {NAME: frozenset({_MIXED}), "dot4": frozenset({_SIGNED, _UNSIGNED}), "dp4a": frozenset(DOTS)}
 """Dtypes of the bytes that an instruction multiplies, by the name that specs give it."""

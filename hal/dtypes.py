@@ -112,3 +112,6 @@ _ROWS = (
     Dtype("tf32", 32, "float", 11, "float32", "float32", exponent=8, matrix_only=True),
 )
 DTYPES = {row.name: row for row in _ROWS}
+
+DOTS = {("uint8", "int8"): "dot", ("int8", "int8"): "dot_signed", ("uint8", "uint8"): "dot_unsigned"}
+"""Dot products of the bytes of two words, by what these hold."""

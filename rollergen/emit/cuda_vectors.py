@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from rollergen.emit.c_expressions import ATOM, BINARY, BITS, scalar_types
 from rollergen.emit.c_family import CFamily
-from rollergen.hal.dot_products import DOTS, cuda_function
+from rollergen.hal.dot_products import cuda_function
+from rollergen.hal.dtypes import DOTS
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
     Call,

@@ -10,7 +10,8 @@ from rollergen.emit.c_family import CFamily
 from rollergen.emit.division import WIDTH, functions, reciprocal
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.dtypes import is_integer
-from rollergen.hal.dot_products import DOTS, opencl_function
+from rollergen.hal.dot_products import opencl_function
+from rollergen.hal.dtypes import DOTS
 from rollergen.hal.languages import Language
 from rollergen.hal.masked_stores import Vectors
 from rollergen.hal.runtime import opencl_device_present, opencl_mismatch, opencl_runtime_for

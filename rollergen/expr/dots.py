@@ -37,7 +37,7 @@ from rollergen.expr.values import (
     named_combiner,
     transform,
 )
-from rollergen.hal.dot_products import DOTS
+from rollergen.hal.dtypes import DOTS
 
 Pairs = frozenset[tuple[str, str]]
 WORD = 4

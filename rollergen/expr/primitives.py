@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rollergen.hal.dot_products import DOTS
+from rollergen.hal.dtypes import DOTS
 
 Array = Any
 

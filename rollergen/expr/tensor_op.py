@@ -15,7 +15,7 @@ from typing import Annotated
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.limits import Among, Count
 from rollergen.expr.values import Binary, Buffer, Combiner, Load, Take, Value, Within, loads, takes
-from rollergen.hal.dot_products import DOTS
+from rollergen.hal.dtypes import DOTS
 
 Role = Annotated[str, Among(("spatial", "reduce", "row", "inner"))]
 

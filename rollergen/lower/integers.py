@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rollergen.hal.dot_products import DOTS
-from rollergen.hal.dtypes import DTYPES
+from rollergen.hal.dtypes import DOTS, DTYPES
 from rollergen.lower.expressions import BITS, Convert, Expr, Number, Operation
 from rollergen.lower.masks import compare, select, widen
 from rollergen.lower.writer import Writer

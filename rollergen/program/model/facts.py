@@ -34,7 +34,7 @@ from rollergen.expr.values import (
     axes_of,
     walk,
 )
-from rollergen.hal.dot_products import DOTS
+from rollergen.hal.dtypes import DOTS
 from rollergen.program.model.chain_work import chain_flops
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product
 from rollergen.program.rprogram import KeptRow, Stage
