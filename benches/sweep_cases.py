@@ -268,7 +268,7 @@ that round want floating dtypes; quantised values are integers of one width."""
 
 _UNTILED = {
     **dict.fromkeys(("embedding", "gather", "index_select", "take_along_dim"), "exchanges decided before the call"),
-    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"), "is a scan"),
+    **dict.fromkeys(("cummax", "cummin", "logcumsumexp"), "is a scan in which the order counts"),
 }
 """Operators that machines of tiles refuse, and what the error says."""
 

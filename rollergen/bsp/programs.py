@@ -9,6 +9,7 @@ from math import isfinite
 from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_tile_mappings
 from rollergen.bsp.grids import Grid, Roles, grid_count, grids, matrix_roles, plain_roles
 from rollergen.bsp.model import without_exchange
+from rollergen.bsp.scans import without_scan
 from rollergen.construct.candidate import rounded
 from rollergen.construct.rename import rename_buffers
 from rollergen.dropped import standing
@@ -49,12 +50,8 @@ class _Option:
 
 def tile_programs(graph: Graph, device: Device, count: int) -> tuple[Made, ...]:
     """Up to `count` programs, best first; none where some tensor op fits no grid of the device's tiles."""
+    graph = replace(graph, tensor_ops=tuple(_reduced(op, device) for op in graph.tensor_ops))
     for op in graph.tensor_ops:
-        if op.scans:
-            raise ConstructionError(
-                f"{op.output.name} is a scan, of which each element continues the one before it; {device.name} has no "
-                "tiles of one: expected reductions over whole axes"
-            )
         for take in op.takes():
             raise ConstructionError(
                 f"{op.output.name} takes elements of {take.row.buffer.name} at places that are read; {device.name} "
@@ -83,6 +80,16 @@ def tile_programs(graph: Graph, device: Device, count: int) -> tuple[Made, ...]:
         if len(made) == count:
             break
     return tuple(sorted(made, key=lambda one: (one.seconds, repr([stage.loops for stage in one.program.stages]))))
+
+
+def _reduced(op: TensorOp, device: Device) -> TensorOp:
+    found = without_scan(op)
+    if found is None:
+        raise ConstructionError(
+            f"{op.output.name} is a scan in which the order counts; {device.name} combines in any: expected a sum, a "
+            "product or an extreme value"
+        )
+    return found
 
 
 def _made(graph: Graph, device: Device, pick: Sequence[_Option]) -> Made:

@@ -139,15 +139,15 @@ def test_what_comes_before_and_behind_is_one_kernel():
         assert np.array_equal(kernel.interpret(**arrays), want)
 
 
-@pytest.mark.parametrize("name", ["cpu", "v100", "mi50"])
-def test_a_scan_reads_and_writes_each_element_once(name):
-    for shape, axis in (((64, 1024), 1), ((1024, 64), 0))[: 2 if name == "cpu" else 1]:
-        expression = rg.ops.cumsum(rg.tensor("x", shape), axis)
-        (ranked,) = construct(canonicalize(expression), device(name), top_k=1)
-        x = np.zeros(shape, "float32")
-        traffic = interpret(ranked.program, {"x": x}, device(name)).traffic
-        assert [one.transactions * device(name).backing.transaction_bytes for one in traffic] == [x.nbytes, x.nbytes]
-        assert predict(ranked.program, device(name)).seconds > 0
+@pytest.mark.parametrize(("name", "plan"), [
+    ("cpu", ScanPlan(rows=8)), ("v100", ScanPlan(1, 128, 1, 1)), ("mi50", ScanPlan(1, 64, 1, 4)),
+])  # fmt: skip
+def test_a_scan_reads_and_writes_each_element_once(name, plan):
+    _, program = program_of(plan, name, (64, 1024))
+    x = np.zeros((64, 1024), "int32")
+    traffic = interpret(program, {"x": x}, device(name)).traffic
+    assert [one.transactions * device(name).backing.transaction_bytes for one in traffic] == [x.nbytes, x.nbytes]
+    assert predict(program, device(name)).seconds > 0
 
 
 def test_the_model_counts_every_step_at_which_threads_meet():
@@ -196,5 +196,15 @@ def test_what_is_no_scan_is_refused_by_name():
         with pytest.raises(error) as caught:
             make()
         assert text in str(caught.value)
-    with pytest.raises(ConstructionError, match="is a scan"):
-        rg.build(rg.ops.cumsum(x, 1), "ipu", cache=False)
+    with pytest.raises(ConstructionError, match="is a scan in which the order counts"):
+        rg.build(rg.ops.cummax(x, 1).indices, "ipu", cache=False)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", ["sum", "prod"])
+def test_machines_of_tiles_reduce_all_before_each_element(name, reverse, exclusive):
+    x = np.random.default_rng(2).integers(1, 4, (5, 7, 3), np.int32)
+    expression = rg.scan(name, rg.tensor("x", x.shape, "int32"), 1, exclusive=exclusive, reverse=reverse)
+    kernel = rg.build(expression, "ipu", cache=False)
+    assert np.array_equal(kernel.interpret(x), wanted(name, x, 1, exclusive, reverse))

@@ -92,7 +92,7 @@ class Trials:
         except DoesNotFitError:
             return None
         except RollergenError as error:
-            refused = "exchanges decided before the call", "is a scan"
+            refused = "exchanges decided before the call", "is a scan in which the order counts"
             if spec.kind.machine is not None and any(why in str(error) for why in refused):
                 return None  # machines of tiles take no elements at places that are read, and have no scans
             return Failure(f"refused: {type(error).__name__}", str(error))
