@@ -163,9 +163,10 @@ def _smallest(
 ) -> tuple[tuple[Plan, ...], np.ndarray]:
     """The fewest of the plans, and their seconds at each count.  Those that break an invariant at one are dropped."""
     seconds = prices_of(plans, counts, device)
+    loss = np.divide(seconds, best, out=np.ones_like(seconds), where=best > 0)  # outputs without elements take no time
     alive = list(range(len(plans)))
     while alive:
-        kept = [alive[n] for n in cover(seconds[alive] / best, most)]
+        kept = [alive[n] for n in cover(loss[alive], most)]
         broken = [n for n in kept if not _stands(plans[n], counts, device)]
         if not broken:
             return tuple(plans[n] for n in kept), seconds[kept]

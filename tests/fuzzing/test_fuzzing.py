@@ -3,15 +3,18 @@
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
 from rollergen.errors import DeviceError
+from rollergen.expr.dims import Sized
 from rollergen.measure.bench import Lost
 from tests.fuzzing import trial
 from tests.fuzzing.minimise import minimised
 from tests.fuzzing.recipes import Line, Recipe, draw
+from tests.fuzzing.sizes import SizedRecipe, sized
 from tests.fuzzing.trial import Trials
 
 DEVICES = ("cpu", "v100", "cpu", "mi50", "cpu", "ipu")
@@ -47,6 +50,35 @@ def test_drawn_expressions_reach_many_operators_and_dtypes():
     for word in ("matmul", "einsum", "conv2d", "max_pool2d", "softmax", "argmax", "reshape", "concat", "pad", "slice",
                  "transpose", "compute", "select", "int8", "bfloat16", "float16", "float64", "constant=True"):  # fmt: skip
         assert word in text
+
+
+def test_recipes_with_a_size_known_at_the_call_say_the_same_at_each_size():
+    found = [one for one in (sized(draw(seed), seed) for seed in range(12)) if one is not None]
+    assert len(found) > 6
+    for one in found:
+        assert one.at(one.known).text == one.recipe.text
+        assert 'rg.dim("S"' in one.opened.text
+        for size in one.sizes():
+            shapes = [(tensor.shape, tensor.dtype) for tensor in one.at(size).outputs()]
+            with_dims = [one_at(tensor, size) for tensor in one.opened.outputs()]
+            assert [(tensor.shape, tensor.dtype) for tensor in with_dims] == shapes
+
+
+@pytest.mark.parametrize("device", ["cpu", "mi50"])
+def test_kernels_for_all_sizes_compute_what_the_sizes_written_out_say(trials, device, monkeypatch):
+    one = sized(draw(3), 3)
+    assert trials.sized_failure(one, device) is None
+    wrong = replace(one, recipe=replace(one.recipe, lines=(*one.recipe.lines, line("v9", "ops.neg(v6)", ()))))
+    monkeypatch.setattr(SizedRecipe, "at", lambda self, size: _at(wrong, size))
+    failure = trials.sized_failure(one, device)
+    assert failure is not None and failure.kind.startswith("at a size")
+
+
+_at = SizedRecipe.at
+
+
+def one_at(tensor, size):
+    return tensor.at({"S": size}) if isinstance(tensor, Sized) else tensor
 
 
 def line(target, text, shape):
