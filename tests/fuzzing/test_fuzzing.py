@@ -1,24 +1,26 @@
 """A short run of the fuzzer with fixed seeds, and the fuzzer itself: it repeats itself, and finds what is seeded."""
 
+import re
 import subprocess
 import sys
 import time
-from dataclasses import replace
-from itertools import count
+from itertools import count, product
 
 import pytest
 
+import rollergen as rg
 from rollergen.errors import DeviceError
-from rollergen.expr.dims import Sized
+from rollergen.hal.dtypes import DTYPES
 from rollergen.measure.bench import Lost
 from tests.fuzzing import trial
 from tests.fuzzing.minimise import minimised
-from tests.fuzzing.recipes import Line, Recipe, draw
-from tests.fuzzing.sizes import SizedRecipe, sized
+from tests.fuzzing.recipes import Line, Recipe, Writer, draw
+from tests.fuzzing.steps import STEPS
 from tests.fuzzing.trial import Trials
 
 DEVICES = ("cpu", "v100", "cpu", "mi50", "cpu", "ipu")
 SECONDS, MOST = 15.0, 12
+SHAPES = ((7,), (5, 8), (3, 4, 5), (2, 4, 6, 5), (1, 4, 5, 4, 3))
 
 
 @pytest.fixture(scope="module")
@@ -52,33 +54,18 @@ def test_drawn_expressions_reach_many_operators_and_dtypes():
         assert word in text
 
 
-def test_recipes_with_a_size_known_at_the_call_say_the_same_at_each_size():
-    found = [one for one in (sized(draw(seed), seed) for seed in range(12)) if one is not None]
-    assert len(found) > 6
-    for one in found:
-        assert one.at(one.known).text == one.recipe.text
-        assert 'rg.dim("S"' in one.opened.text
-        for size in one.sizes():
-            shapes = [(tensor.shape, tensor.dtype) for tensor in one.at(size).outputs()]
-            with_dims = [one_at(tensor, size) for tensor in one.opened.outputs()]
-            assert [(tensor.shape, tensor.dtype) for tensor in with_dims] == shapes
-
-
-@pytest.mark.parametrize("device", ["cpu", "mi50"])
-def test_kernels_for_all_sizes_compute_what_the_sizes_written_out_say(trials, device, monkeypatch):
-    one = sized(draw(3), 3)
-    assert trials.sized_failure(one, device) is None
-    wrong = replace(one, recipe=replace(one.recipe, lines=(*one.recipe.lines, line("v9", "ops.neg(v6)", ()))))
-    monkeypatch.setattr(SizedRecipe, "at", lambda self, size: _at(wrong, size))
-    failure = trials.sized_failure(one, device)
-    assert failure is not None and failure.kind.startswith("at a size")
-
-
-_at = SizedRecipe.at
-
-
-def one_at(tensor, size):
-    return tensor.at({"S": size}) if isinstance(tensor, Sized) else tensor
+def test_the_steps_spell_every_operator_and_every_dtype():
+    """Operators as torch calls them, of values of all ranks; dtypes of inputs, those of four bits among them."""
+    text = "\n".join(draw(seed).text for seed in range(150))
+    for number, (dtype, shape) in enumerate(product(("float32", "int8", "uint32", "bool"), SHAPES)):
+        w = Writer(number)
+        x = Line(w.given(shape, dtype), "", shape, dtype)
+        w.lines[0] = x
+        text += "\n".join(step(w, x) for step, _ in STEPS for _ in range(40))
+        text += "\n".join(one.text for one in w.lines)
+    assert not set(rg.ops.__all__) - set(re.findall(r"\bops\.(\w+)\(", text)) - {"einsum"}  # it is spelt `rg.einsum`
+    missing = {name for name, row in DTYPES.items() if f'"{name}"' not in text and not row.matrix_only}
+    assert not missing
 
 
 def line(target, text, shape):
