@@ -1,16 +1,20 @@
-"""Construction of chains of two contractions (attention) on devices whose blocks are one thread."""
+"""Construction of chains of two contractions (attention): with rows in lanes, where a block is one thread; by matrix
+instructions, where accumulators of these are factors of the next."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from rollergen.construct.candidate import Candidate, assembled, candidates
 from rollergen.construct.ledger import Ledger
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
-from rollergen.program.assemble.chain import chain_stage
+from rollergen.program.assemble.chain import chain_stage, matrix_chain_stage
 from rollergen.program.chains import ChainRoles, ChainTile, chain_roles
-from rollergen.program.model import registers_of
+from rollergen.program.matrix import ROW_BYTES
+from rollergen.program.matrix_chains import MatrixChainTile, fits_instruction
+from rollergen.program.model import registers_of, registers_of_chain
 from rollergen.tile.rules import AlignmentRules
 
 _VECTORS = (1, 2, 3, 4)
@@ -18,19 +22,61 @@ _SIDE_BY_SIDE = (1, 2, 3, 4, 6, 8, 12, 16)
 _KEYS = (16, 32, 64, 128, 256)
 
 
+_GROUPS = (4, 8, 2, 1)
+_ROW_TILES = (1, 2)
+_BLOCKS_OF_KEYS = (32, 64, 128)
+
+
 def runs_chains(device: Device) -> bool:
-    """Whether chains are one stage on the device: where a block is one thread, whose instructions have lanes."""
-    return _instruction(device) is not None and not device.kind.threads and device.kind.machine is None
+    """Whether chains may be one stage on the device: where a block is one thread, whose instructions have lanes, or
+    where a matrix instruction's accumulators are factors as they lie, which copies past the registers feed."""
+    return device.kind.machine is None and (_runs_in_lanes(device) or bool(_matrices(device)))
+
+
+def _runs_in_lanes(device: Device) -> bool:
+    return _instruction(device) is not None and not device.kind.threads
+
+
+def _matrices(device: Device) -> list[Instruction]:
+    layer, kind = device.kind.block_layer, device.kind
+    if layer is None or not kind.matrix_instructions or not kind.asynchronous_copies:
+        return []
+    if device.layer(layer).asynchronous_copy_bytes < ROW_BYTES:
+        return []
+    return [one for one in device.instructions if one.is_matrix and one.layout == "quads"]
 
 
 def chain_candidates(op: TensorOp, device: Device, rules: AlignmentRules, ledger: Ledger) -> Iterator[Candidate]:
-    """A candidate of each tile whose rows fill whole vectors and whose accumulators stay in registers."""
+    """A candidate of each tile whose accumulators stay in registers; rows fill whole vectors, or whole tiles of a
+    matrix instruction."""
     roles, instruction = chain_roles(op), _instruction(device)
-    if roles is None or instruction is None or not runs_chains(device):
+    if roles is None or not runs_chains(device):
+        return
+    for one in _matrices(device) if rules.shapes.matrix_instructions and rules.shapes.asynchronous_copies else []:
+        if fits_instruction(op, roles, one):
+            make = lambda tile, one=one: matrix_chain_stage(op, roles, tile, one, device)
+            stages = assembled(list(_matrix_tiles(op, roles, one, device)), make, "fused")
+            few = [one for one in stages if registers_of_chain(one, device) <= device.limits.registers_per_thread]
+            yield from candidates("fused", few, device)
+    single = all(load.dtype not in ("float16", "bfloat16") for load in op.loads()) and op.output.dtype == "float32"
+    if instruction is None or not _runs_in_lanes(device) or not single:
         return
     make = lambda tile: chain_stage(op, roles, tile, instruction)
     stages = assembled(list(_tiles(op, roles, instruction, device)), make, "fused")
     yield from candidates("fused", stages, device)
+
+
+def _matrix_tiles(op: TensorOp, roles: ChainRoles, one: Instruction, device: Device) -> Iterator[MatrixChainTile]:
+    """Blocks of a few execution widths; no more rows and keys at a time than there are, but for the smallest."""
+    extents = op.extents()
+    rows, keys = extents[roles.rows], extents[roles.key]
+    threads = device.limits.threads_per_block
+    for groups, tiles, block in product(_GROUPS, _ROW_TILES, _BLOCKS_OF_KEYS):
+        few_rows = groups * tiles == 1 or groups * tiles * one.m < 2 * rows
+        few_keys = block == _BLOCKS_OF_KEYS[0] or block < 2 * keys
+        if few_rows and few_keys and groups * device.execution_width <= threads:
+            for depth, held in product((1, 2), (False, True)):
+                yield MatrixChainTile(groups, tiles, block, depth, held, one.m)
 
 
 def _instruction(device: Device) -> Instruction | None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from rollergen.emit.c_expressions import ATOM, BINARY, BITS, scalar_types
 from rollergen.emit.c_family import CFamily
 from rollergen.hal.dot_products import cuda_function
-from rollergen.hal.dtypes import DOTS
+from rollergen.hal.dtypes import DOTS, DTYPES
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
     Call,
@@ -52,10 +52,21 @@ _EXTREME = """__device__ __forceinline__ float {name}_nan(const float a, const f
     return a != a ? a : (a {order} b ? a : b);
 #endif
 }}"""
+_PACK = """#ifdef __CUDACC__
+__device__ __forceinline__ unsigned int pack_{dtype}(const float low, const float high)
+{{
+    unsigned int both;
+    asm("cvt.rn.{ptx}x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}}
+#endif
+"""
+"""Two numbers, rounded to nearest even, as the halves of a register (PTX ISA, "cvt", from sm_80 on)."""
 _PRELUDE = {
     "exp2_approx": _EXP2,
     "max_nan": _EXTREME.format(name="max", order=">"),
     "min_nan": _EXTREME.format(name="min", order="<"),
+    **{f"pack_{name}": _PACK.format(dtype=name, ptx=DTYPES[name].ptx) for name in ("float16", "bfloat16")},
 }
 """Functions that stand before the kernels that call them."""
 _ORDERS = ("lt", "le", "gt", "ge", "eq", "ne")

@@ -5,6 +5,9 @@ inner contraction ``s[j] = sum(q[i, d] * k[j, d], axis=d)``, each of these a sta
 After: the result ``r2 * (1 / r1[1])`` of the reductions ``r0 = s[j]`` over d, ``r1 = online(f(r0), 1)`` and
 ``r2 = sum(exp(f(r0) - r1) * v[j, e])`` over j.  Weights that need nothing of their row (a sigmoid) lack r1.
 
+Weights that are rounded to the dtype of what they weigh (float16, bfloat16) are rounded before they are divided by
+their sum, as matrix instructions want them: the relative error is the same.
+
 A program adds up r2 with the largest score so far, and shrinks its sums where a larger one is found: T. Dao and others,
 FlashAttention, arXiv 2205.14135 (2022).
 """
@@ -22,7 +25,7 @@ from rollergen.expr.language import Tensor
 from rollergen.expr.reads import computed_tensors
 from rollergen.expr.reductions import Reduce, free_axes
 from rollergen.expr.rows import online_combiner
-from rollergen.expr.tensor_op import Reduction, TensorOp
+from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import (
     Binary,
     Cast,
@@ -44,7 +47,8 @@ SCORE, ROW, SUM = "r0", "r1", "r2"
 """The names of a chain's reductions: the inner contraction, the largest score with the sum of weights, the result."""
 
 _DTYPE = "float32"
-_DTYPES = (_DTYPE, "bool", "int32", "int64")
+_NARROW = ("float16", "bfloat16")
+_DTYPES = (_DTYPE, *_NARROW, "bool", "int32", "int64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,8 @@ def chain_of(expansion: Expansion) -> Chain | None:
         return None
     ((key, _),) = outer.axes
     rows = _Rows(key)
-    factors = [(rows.named(factor), how) for factor, how in _factors(outer.bodies[0])]
+    body = rows.named(outer.bodies[0])
+    factors = list(_factors(body))
     result = rows.named(transform(expansion.body, lambda node: Partial(SUM, _DTYPE) if node == outer else None))
     inner = {node.key: node for factor, _ in factors for node in reductions_of(factor)}
     if len(inner) != 1 or not rows.are_one():
@@ -82,7 +87,7 @@ def chain_of(expansion: Expansion) -> Chain | None:
     reductions = (
         Reduction(SCORE, contraction.combiner, contraction.bound, contraction.bodies),
         *([Reduction(ROW, online_combiner(_DTYPE), (key,), pair)] if pair else []),
-        Reduction(SUM, outer.combiner, (key,), (_product(kept),)),
+        Reduction(SUM, outer.combiner, (key,), (_product(kept, _rounded_to(body)),)),
     )
     chain = Chain(result, reductions, outer.axes, contraction.axes)
     return chain if _is_sound(chain, expansion, key) else None
@@ -122,6 +127,8 @@ def _factors(value: Value) -> Iterator[tuple[Value, str]]:
     match value:
         case Cast() if value.dtype == value.x.dtype:
             yield from _factors(value.x)
+        case Cast(x=Cast(x=inner)) if _rounds_weights(value):
+            yield from _factors(inner)
         case Binary(op="mul"):
             yield from _factors(value.a)
             yield from _factors(value.b)
@@ -136,6 +143,25 @@ def _factors(value: Value) -> Iterator[tuple[Value, str]]:
             yield from _factors(value.b)
         case _:
             yield value, _MULTIPLIED
+
+
+def _rounds_weights(value: Value) -> bool:
+    """Whether it is weights of a row, whose largest score is known, rounded to fewer bits."""
+    match value:
+        case Cast(x=Cast(x=inner, dtype=narrow)) if narrow in _NARROW and value.dtype == inner.dtype == _DTYPE:
+            return any(_is_exponential(node) for node in walk(inner))
+    return False
+
+
+def _rounded_to(body: Value) -> str:
+    """The dtype that a term's weights of a row are rounded to; empty: none."""
+    found = [one.x.dtype for one in multiplied(body) if isinstance(one, Cast) and _rounds_weights(one)]
+    return found[0] if len(found) == 1 else ""
+
+
+def _is_exponential(value: Value) -> bool:
+    below = value.x if isinstance(value, Unary) and value.op == "exp" else None
+    return isinstance(below, Binary) and below.op == "sub" and below.b == Partial(ROW, _DTYPE)
 
 
 class _Rows:
@@ -158,6 +184,8 @@ class _Rows:
         return transform(value, self._change)
 
     def _change(self, node: Value) -> Value | None:
+        if self._is_largest_again(node):
+            return Partial(ROW, _DTYPE)
         if not isinstance(node, Reduce) or len(node.axes) != 1 or self._key in free_axes(node):
             return None
         over = substitute(node.bodies[0], {node.bound[0]: Index.axis(self._key)})
@@ -168,6 +196,13 @@ class _Rows:
             self._totals.append(over)
             return Partial(ROW, _DTYPE, 1)
         return None
+
+    def _is_largest_again(self, node: Value) -> bool:
+        """Whether it is the largest score rounded to the dtype that all scores already have."""
+        match node, self.score:
+            case Cast(x=Cast(x=inner, dtype=narrow)), Cast(x=score):
+                return inner == Partial(ROW, _DTYPE) and node.dtype == _DTYPE and score.dtype == narrow
+        return False
 
     def are_one(self) -> bool:
         """Whether they are of the same scores, and the weights the exponentials of the differences to the largest."""
@@ -206,14 +241,25 @@ def _varies(value: Value, key: str) -> bool:
     return key in free_axes(value) or any(isinstance(node, Partial) and node.name == SCORE for node in walk(value))
 
 
-def _product(factors: list[Value]) -> Value:
-    """The weights' product times that of the others."""
+def _product(factors: list[Value], narrow: str) -> Value:
+    """The weights' product, rounded to that dtype (empty: as it is), times that of the others."""
     weights = [one for one in factors if any(isinstance(node, Partial) for node in walk(one))]
     others = [one for one in factors if one not in weights]
-    product, *left = [*weights, *others]
+    if weights and narrow:
+        weights = [rounded_weight(_multiplied(weights), narrow)]
+    return _multiplied([*weights, *others])
+
+
+def _multiplied(factors: list[Value]) -> Value:
+    product, *left = factors
     for one in left:
         product = Binary("mul", product, one, _DTYPE)
     return product
+
+
+def rounded_weight(weight: Value, narrow: str) -> Value:
+    """A weight rounded to `narrow` where it is multiplied."""
+    return Cast(Cast(weight, narrow), _DTYPE)
 
 
 def _finished(finish: list[tuple[Value, str]]) -> Value:
@@ -255,7 +301,7 @@ def _is_sound(chain: Chain, expansion: Expansion, key: str) -> bool:
     factors = tuple(multiplied(inner.bodies[0]))
     if not weights or not others or len(factors) != 2 or inner.combiner != named_combiner("sum", _DTYPE):
         return False
-    if rows and weights != [exponential(rows[0].bodies[0])]:
+    if rows and (len(weights) > 1 or unrounded(weights[0]) != exponential(rows[0].bodies[0])):
         return False
     of_keys = [key in free_axes(one) for one in factors]
     if sum(of_keys) != 1 or not all({name for name, _ in chain.inner} <= free_axes(one) for one in factors):
@@ -282,100 +328,9 @@ def split_factors(body: Value) -> tuple[list[Value], list[Value]]:
     return weights, [one for one in factors if one not in weights]
 
 
-def ruled_out(op: TensorOp) -> tuple[tuple[Index, ...], tuple[Index, ...]]:
-    """(first, last): keys of a row before one of ``first``, or after one of ``last``, have a score of -inf, as the
-    chain's conditions on indices say: a causal mask, a window.  They weigh nothing.  None where nothing shrinks sums.
-
-    >>> import rollergen as rg
-    >>> q, k, v = (rg.tensor(name, (4, 8)) for name in "qkv")
-    >>> from rollergen.expr.canonical import canonicalize
-    >>> from rollergen.expr.one_stage import RowLimits
-    >>> graph = canonicalize(rg.ops.scaled_dot_product_attention(q, k, v, is_causal=True), rows=RowLimits(chains=True))
-    >>> [[str(index) for index in side] for side in ruled_out(graph.tensor_ops[0])]
-    [[], ['i0']]
-    """
-    pair = next((one for one in op.reductions if one.name == ROW), None)
-    keys, spatial = [axis.name for axis in op.of_role("reduce")], {axis.name for axis in op.of_role("spatial")}
-    first: dict[Index, None] = {}
-    last: dict[Index, None] = {}
-    value = pair.bodies[0] if pair is not None and len(keys) == 1 else None
-    while isinstance(value, Select):
-        lowest = Const(-math.inf, value.dtype)
-        if value.b == lowest:
-            conditions, value = _needed(value.cond), value.a
-        elif value.a == lowest:
-            conditions, value = _needed(Unary("not", value.cond, "bool")), value.b
-        else:
-            break
-        for most in conditions:  # each is at most 0
-            if _of_key(most, keys[0], spatial):
-                key = most.coefficient(keys[0])
-                (last if key == 1 else first)[most.without(keys[0]) * -key] = None
-    return tuple(first), tuple(last)
-
-
-def scores_of_whole_blocks(op: TensorOp) -> Value:
-    """The chain's scores where no key of a row is ruled out (`ruled_out`)."""
-    (pair,) = [one for one in op.reductions if one.name == ROW]
-    return _unmasked(pair.bodies[0], op.of_role("reduce")[0].name, {axis.name for axis in op.of_role("spatial")})
-
-
-def _unmasked(value: Value, key: str, spatial: set[str]) -> Value:
-    if not isinstance(value, Select):
-        return value
-    lowest = Const(-math.inf, value.dtype)
-    for cond, side, other in ((value.cond, value.a, value.b), (Unary("not", value.cond, "bool"), value.b, value.a)):
-        if other == lowest:
-            inside = _unmasked(side, key, spatial)
-            left = _left(cond, key, spatial)
-            return inside if left is None else Select(left, inside, other, value.dtype)
-    return value
-
-
-def _left(cond: Value, key: str, spatial: set[str], holds: bool = True) -> Value | None:
-    """What it says, beside bounds of keys, that a condition holds, or does not; None: nothing."""
-    if isinstance(cond, Unary) and cond.op == "not":
-        return _left(cond.x, key, spatial, not holds)
-    if isinstance(cond, Binary) and cond.op == ("and" if holds else "or"):
-        a, b = (_left(side, key, spatial, holds) for side in (cond.a, cond.b))
-        return Binary("and", a, b, "bool") if a is not None and b is not None else a if b is None else b
-    bounds = list(_needed(cond, holds))
-    if bounds and all(_of_key(one, key, spatial) for one in bounds):
-        return None
-    return cond if holds else Unary("not", cond, "bool")
-
-
-def _of_key(most: Index, key: str, spatial: set[str]) -> bool:
-    """Whether an index that is at most 0 bounds the key by others."""
-    return abs(most.coefficient(key)) == 1 and most.is_affine and most.without(key).axes() <= spatial
-
-
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "ne": "eq", "or": "nor"}
-
-
-def _needed(cond: Value, holds: bool = True) -> Iterator[Index]:
-    """Indices that are at most 0 wherever the condition holds, or does not."""
-    if isinstance(cond, Unary) and cond.op == "not":
-        yield from _needed(cond.x, not holds)
-        return
-    if not isinstance(cond, Binary):
-        return
-    op = cond.op if holds else _NEGATED.get(cond.op, "")
-    if op == ("and" if holds else "nor"):
-        yield from _needed(cond.a, holds)
-        yield from _needed(cond.b, holds)
-        return
-    a, b = _whole(cond.a), _whole(cond.b)
-    if a is None or b is None:
-        return
-    if op in ("lt", "le", "eq"):
-        yield a - b + (op == "lt")
-    if op in ("gt", "ge", "eq"):
-        yield b - a + (op == "gt")
-
-
-def _whole(value: Value) -> Index | None:
-    """The value as an index; None where it is none."""
-    if isinstance(value, IndexValue):
-        return value.index
-    return Index((), int(value.value)) if isinstance(value, Const) and isinstance(value.value, int) else None
+def unrounded(weight: Value) -> Value:
+    """What is rounded to a narrow dtype where it is; else the value itself."""
+    match weight:
+        case Cast(x=Cast(x=inner, dtype=narrow)) if narrow in _NARROW and weight.dtype == inner.dtype == _DTYPE:
+            return inner
+    return weight

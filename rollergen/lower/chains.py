@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rollergen.expr.chains import ROW, SCORE, scores_of_whole_blocks
+from rollergen.expr.chains import ROW, SCORE
 from rollergen.expr.index import Bounds, Index
+from rollergen.expr.ruled_out import scores_of_whole_blocks
 from rollergen.expr.values import Binary, Value
 from rollergen.lower.arithmetic import evaluate
 from rollergen.lower.chain_operands import ChainPlaces, finished_results, turned_queries

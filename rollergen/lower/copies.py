@@ -63,6 +63,8 @@ def is_shared(copy: Copy, nest: Nest) -> bool:
 
 def buffer_shape(nest: Nest, copy: Copy) -> tuple[int, ...]:
     """Elements of the copy's buffer along each of its dimensions, without padding."""
+    if nest.stage.inner is not None:
+        return nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
     whole = window_shape(nest.stage, copy) if copy.window else None
     return whole or tuple([positions_of(nest, axis_digits(nest, copy, axis)) for axis in copy.order])
 

@@ -320,7 +320,7 @@ _MACROS = re.compile(
 Linux: replaced before a compiler sees a name."""
 _PATTERN = re.compile(
     r"(u?(char|short|int|long|longlong)|float|double|half|bool|quad)\d+(x\d+)?[ua]?$"
-    r"|(get|as|convert|vload|vstore|atomic|memory_order|memory_scope|sub_group|make|load|store|multiply|spread|shuffle|half)_"
+    r"|(get|as|convert|vload|vstore|atomic|memory_order|memory_scope|sub_group|make|load|store|multiply|pack|spread|shuffle|half)_"
     r"|\w+_t$|divided_by\d+$|copy_async_\d+$"
     r"|\w+_[fi]\d+x\d+$"
 )

@@ -19,7 +19,7 @@ from rollergen.lower.function_bodies import Body, use
 from rollergen.lower.ir import Function
 from rollergen.lower.writer import Writer
 
-_LN2_HIGH, _LN2_LOW, _LOG2E = 0.693359375, -2.12194440e-4, 1.44269504088896341
+_LN2_HIGH, _LN2_LOW, LOG2E = 0.693359375, -2.12194440e-4, 1.44269504088896341
 _ROUNDING = 1.5 * 2**23 + 254
 _FIELD = 1.5 * 2**23 + 127
 # (exp(r) - 1 - r) / r^2 on |r| <= ln(2) / 2
@@ -72,7 +72,7 @@ def exp_below(out: Writer, x: Expr) -> Expr:
         return call(out, "exp", x)
     if name is None:
         return use(out.functions, _exp_below, "exp_below", x)
-    return Call(name, (Operation("mul", (x, Number(_LOG2E, x.dtype, x.lanes)), x.dtype, x.lanes),), x.dtype, x.lanes)
+    return Call(name, (Operation("mul", (x, Number(LOG2E, x.dtype, x.lanes)), x.dtype, x.lanes),), x.dtype, x.lanes)
 
 
 def _of_four_lanes(functions: dict[str, Function], name: str, x: Expr, y: Expr) -> Expr:
@@ -94,7 +94,7 @@ def _exp(b: Body, x: Expr) -> Expr:
     """
     c = b.let("c", b.where("lt", x, -104.0, -104.0, x))
     c = b.let("d", b.where("gt", c, 89.0, 89.0, c))
-    t = b.let("t", b.add(b.mul(c, _LOG2E), _ROUNDING))
+    t = b.let("t", b.add(b.mul(c, LOG2E), _ROUNDING))
     m = b.let("m", b.sub(t, _ROUNDING))
     r = b.let("r", b.sub(c, b.mul(m, _LN2_HIGH)))
     r = b.let("s", b.sub(r, b.mul(m, _LN2_LOW)))
@@ -159,7 +159,7 @@ def _expm1_2(b: Body, f: Expr) -> Expr:
 def _exp_below(b: Body, x: Expr) -> Expr:
     """exp(x) of x <= 0: in powers of two, without the halving of what is above 2^127 or below 2^-126 (it is 0)."""
     c = b.let("c", b.where("lt", x, -88.0, -88.0, x))
-    power, f = _power_of_two(b, b.let("u", b.mul(c, _LOG2E)))
+    power, f = _power_of_two(b, b.let("u", b.mul(c, LOG2E)))
     return b.mul(b.polynomial(f, (1.0, *_EXPM1_2)), power)
 
 
@@ -168,7 +168,7 @@ def _tanh(b: Body, x: Expr) -> Expr:
     result is one to half a unit in the last place."""
     c = b.let("c", b.where("lt", x, -9.1, -9.1, x))
     c = b.let("d", b.where("gt", c, 9.1, 9.1, c))
-    power, f = _power_of_two(b, b.let("u", b.mul(c, 2 * _LOG2E)))
+    power, f = _power_of_two(b, b.let("u", b.mul(c, 2 * LOG2E)))
     e = b.let("e", b.add(b.mul(_expm1_2(b, f), power), b.sub(power, 1.0)))
     return _with_sign_of(b, x, Operation("div", (e, b.add(e, 2.0)), x.dtype, b.lanes))
 
@@ -239,7 +239,7 @@ def _wide_exp(b: Body, x: Expr) -> Expr:
     """exp of a float64, for a float32: beyond the range of that, an infinity or 0 of it."""
     c = b.let("c", b.where("lt", x, -110.0, -110.0, x))
     c = b.let("d", b.where("gt", c, 90.0, 90.0, c))
-    n = b.let("n", Convert(b.add(b.mul(c, _LOG2E), 1023.5), "int64"))
+    n = b.let("n", Convert(b.add(b.mul(c, LOG2E), 1023.5), "int64"))
     rest = b.let("rest", b.sub(c, b.mul(b.sub(Convert(n, "float64"), 1023.0), _LN2)))
     scale = Convert(Operation("shl", (n, b.number(52, "int64")), "int64", b.lanes), "float64", bits=True)
     return b.mul(b.polynomial(rest, _TAYLOR, "e"), scale)

@@ -22,6 +22,7 @@ from rollergen.lower.copies import masked_lines
 from rollergen.lower.expressions import Expr, Inside
 from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread, tile_loops
 from rollergen.lower.matrix import reduce_matrices
+from rollergen.lower.matrix_chains import write_matrix_chain
 from rollergen.lower.place import Place, Registers, conjunction, is_uniform
 from rollergen.lower.scans import write_scans
 from rollergen.lower.stores import (
@@ -37,6 +38,7 @@ from rollergen.lower.stores import (
 from rollergen.lower.trips import first_trip
 from rollergen.lower.writer import Writer
 from rollergen.program.loops import PanelPart, panel_part, prefetched_loads
+from rollergen.program.matrix_chains import is_matrix_chain
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, KeptRow
 
 
@@ -44,7 +46,7 @@ def write_nest(context: Context) -> None:
     """The whole stage inside its grid and thread loops."""
     nest = context.nest
     if nest.stage.inner is not None:
-        write_chain(context)
+        (write_matrix_chain if is_matrix_chain(nest.stage) else write_chain)(context)
         return
     outer = Phase(
         frozenset(range(nest.first_inner, nest.tile_depth)), nest.loads, nest.tile_depth, False, nest.lane

@@ -233,6 +233,13 @@ class InnerNest:
     Where the chain has an online pair, its elements (scores) are found first, and the largest of each row; the pair's
     sum and those of the outer contraction, which were added up with the largest so far, shrink once for each block.
 
+    Of a matrix instruction (then blocks are of many threads): values are the instruction's accumulators, rounded where
+    the outer contraction multiplies them, whose factor they are as they lie in registers.  ``loops`` are unrolled ones
+    and one thread loop along keys, which stands for the stage's last one.  Copies bring rows to the block once and keys
+    block by block, asynchronously: with 2 buffers all of the next block while one is used; with 1 the next block's
+    factors of the inner contraction while the outer one runs, and this block's of the outer one while the inner one
+    does.  A last copy, into registers, says that the rows' factor stays there.
+
     ``first``, ``last``: keys of a row before one of ``first`` or after one of ``last`` weigh nothing.  Blocks of keys
     that end (the last one as if it were whole) before the smallest of a ``first`` among their rows, or begin after the
     largest of a ``last``, are not run.
@@ -270,7 +277,7 @@ class Stage(_Remembered):
     the loop over panels around the loop over rows of register tiles: each of these prefetches, at each step of the
     reduction, one vector of the next panel (see `loops`), and together they prefetch all of it.
 
-    ``inner``: of a chain, else None: ``loops`` are then those of its outer contraction, without copies.
+    ``inner``: of a chain, else None: ``loops`` are then those of its outer contraction.
     """
 
     name: str
@@ -322,7 +329,9 @@ class Stage(_Remembered):
     def buffer_shape(self, copy: Copy, *, block: bool) -> tuple[int, ...]:
         """Elements along each axis of ``copy.order``, without padding."""
         spans = dict.fromkeys(copy.order, 1)
-        for p, loop in enumerate(self.loops):
+        own = {loop.axis for loop in self.loops}
+        inner = [loop for loop in self.inner.loops if loop.axis not in own] if self.inner else []
+        for p, loop in enumerate((*self.loops, *inner)):
             if loop.axis in spans and loop.kind != GRID and (block if loop.kind in PARALLEL else p >= copy.at_loop):
                 spans[loop.axis] *= loop.extent
         return tuple([spans[axis] for axis in copy.order])

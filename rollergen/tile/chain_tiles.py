@@ -19,7 +19,8 @@ def chain_tiles(stage: StageLike, digits: Digits, storing: bool = False) -> Iter
 
     ``storing``: of what is stored, which is also by blocks that run no keys."""
     inner, bounds = stage.inner, (*stage.inner.first, *stage.inner.last)
-    key, rows = stage.loops[inner.at_loop - 1], stage.loops[-1].axis
+    key = stage.loops[inner.at_loop - 1]
+    rows = next(loop.axis for loop in stage.loops if loop.kind in ("lane", "thread"))
     for own in _apart(stage, digits, any(index.axes() - {rows} for index in bounds)):
         axes = axis_tiles(stage, 0, own)
         for axis in stage.op.of_role("inner"):

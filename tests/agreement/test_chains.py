@@ -10,7 +10,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ProgramError
-from rollergen.expr.chains import ruled_out
+from rollergen.expr.ruled_out import ruled_out
 from rollergen.hal.load import load_device
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret

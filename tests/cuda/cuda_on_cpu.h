@@ -68,6 +68,15 @@ inline float exp2_approx(float x) { return exp2f(x) < 1.17549435e-38f ? 0.0f : e
 inline float half_to_float(unsigned short bits) { return (float)bits_as<_Float16>(bits); }
 inline unsigned short half_from_float(float value) { return bits_as<unsigned short>((_Float16)value); }
 
+inline unsigned pack_float16(float low, float high)
+{ return (unsigned)half_from_float(high) << 16 | half_from_float(low); }
+inline unsigned bfloat16_from_float(float value)
+{
+    unsigned bits = bits_as<unsigned>(value);
+    return value != value ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+}
+inline unsigned pack_bfloat16(float low, float high) { return bfloat16_from_float(high) << 16 | bfloat16_from_float(low); }
+
 template <class T> inline T atomicAdd(T *at, T value) { T old = *at; *at = old + value; return old; }
 template <class T> inline T atomicMax(T *at, T value) { T old = *at; *at = old < value ? value : old; return old; }
 

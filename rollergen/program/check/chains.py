@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from rollergen.expr.chains import ROW, SCORE, SUM, ruled_out
+from rollergen.expr.chains import ROW, SCORE, SUM
 from rollergen.expr.rows import online_combiner
+from rollergen.expr.ruled_out import ruled_out
 from rollergen.expr.values import named_combiner
 from rollergen.hal.spec import Device
-from rollergen.program.chains import tile_of_chain
+from rollergen.program.chains import ChainRoles, tile_of_chain
 from rollergen.program.check.nest import refuse
+from rollergen.program.matrix import COLUMNS, matrix_instruction
+from rollergen.program.matrix_chains import (
+    MatrixChainTile,
+    fits_instruction,
+    is_matrix_chain,
+    matrix_chain_copies,
+    matrix_chain_loops,
+    tile_of_matrix_chain,
+)
 from rollergen.program.rprogram import Accumulator, BlockOrder, Stage, Store
 
 
@@ -23,21 +33,51 @@ def check_chain(stage: Stage, device: Device | None) -> None:
         one.combiner != online_combiner("float32") for one in op.reductions if one.name == ROW
     ):
         raise refuse(stage, "has combiners of its own in a chain; expected sums, and the online pair, of float32")
-    roles, tile = tile_of_chain(stage)
+    matrix = is_matrix_chain(stage)
+    roles, tile = tile_of_matrix_chain(stage) if matrix else tile_of_chain(stage)
     accumulator = Accumulator(inner.at_loop - 1, "float32")
     if stage.accumulator != accumulator:
         raise refuse(stage, f"accumulator is {stage.accumulator}; expected {accumulator}, outside the blocks of keys")
-    if stage.copies or stage.kept_rows or stage.superstep or stage.prefetch != -1 or stage.once:
+    if (stage.copies and not matrix) or stage.kept_rows or stage.superstep or stage.prefetch != -1 or stage.once:
         raise refuse(stage, "has copies, kept rows, supersteps, a prefetch or runs once; a chain has none of them")
-    if stage.store != Store() or stage.block_order != BlockOrder():
+    store = Store(vector=stage.store.vector) if matrix else Store()
+    if stage.store != store or stage.block_order != BlockOrder():
         raise refuse(stage, f"has {stage.store} and {stage.block_order}; expected a chain's, which decide nothing")
     if stage.guards != ((roles.rows, "mask"),) * (op.extents()[roles.rows] % tile.rows > 0):
         raise refuse(stage, f"guards are {stage.guards}; expected a mask of {roles.rows} where its blocks overhang")
     first, last = ruled_out(op)
     if not ({*inner.first} <= {*first} and {*inner.last} <= {*last}):
         raise refuse(stage, "leaves out keys that its scores do not rule out; expected bounds of `chains.ruled_out`")
-    if device is not None:
+    if device is None:
+        return
+    if isinstance(tile, MatrixChainTile):
+        _check_matrix(stage, roles, tile, device)
+    else:
         _check_device(stage, tile.lanes, device)
+
+
+def _check_matrix(stage: Stage, roles: ChainRoles, tile: MatrixChainTile, device: Device) -> None:
+    """Loops and copies are those of the instruction's tiles, whose shape they are whole multiples of."""
+    one = matrix_instruction(stage, device)
+    if one is None or not fits_instruction(stage.op, roles, one):
+        raise refuse(
+            stage,
+            f"computes with {stage.compute.instruction}; expected a matrix instruction of {device.name} for its "
+            "factors",
+        )
+    if tile.keys % one.k or tile.m != one.m or tile.depth not in (1, 2):
+        raise refuse(stage, f"has blocks of {tile.keys} keys in {tile.depth} buffers; expected whole {one.k} in 1 or 2")
+    assert stage.inner is not None
+    if matrix_chain_loops(stage.op, roles, tile, one) != (stage.loops, stage.inner.loops, stage.inner.at_loop):
+        raise refuse(
+            stage,
+            f"the loops are not those of a chain of {roles.rows} and {roles.key} by {one.name}; expected those of "
+            "`matrix_chains.matrix_chain_loops`, for some sizes",
+        )
+    if stage.copies != matrix_chain_copies(stage.op, roles, tile, one, device):
+        raise refuse(stage, "copies are not those of its tile; expected those of `matrix_chains.matrix_chain_copies`")
+    if stage.store.vector != one.n // COLUMNS or stage.compute.lanes != 1 or stage.compute.factors:
+        raise refuse(stage, f"has {stage.store} and {stage.compute}; expected those of the instruction's accumulators")
 
 
 def _check_device(stage: Stage, lanes: int, device: Device) -> None:

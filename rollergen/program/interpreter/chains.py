@@ -17,6 +17,7 @@ from rollergen.program.interpreter.memory import offsets
 from rollergen.program.interpreter.points import Array
 from rollergen.program.interpreter.run import StageRun
 from rollergen.program.interpreter.values import Scope, evaluate
+from rollergen.program.matrix_chains import block_of_chain
 from rollergen.program.rprogram import GRID
 from rollergen.program.traffic import STORE
 
@@ -34,17 +35,15 @@ def run_chain_block(run: StageRun, number: int) -> None:
     for p, loop in enumerate(stage.loops):
         if loop.kind == GRID:
             at[loop.axis] += int(positions[p]) * loop.stride
-    lanes = stage.loops[-1]
-    rows, key, column = lanes.axis, stage.loops[stage.inner.at_loop - 1], stage.loops[stage.inner.at_loop].axis
-    tile = lanes.extent * stage.loops[-2].extent
+    block = block_of_chain(stage)
     extents = op.extents()
     own: dict[str, Array] = dict(at)
-    own[rows] = _along(0, at[rows], min(at[rows] + tile, extents[rows]))
-    own[column] = _along(2, 0, extents[column])
+    own[block.rows] = _along(0, at[block.rows], min(at[block.rows] + block.row_count, extents[block.rows]))
+    own[block.column] = _along(2, 0, extents[block.column])
     held = _identities(op.reductions[1:])
-    for begin in range(0, extents[key.axis], key.stride):
-        if _is_run(stage.inner.first, stage.inner.last, own, begin, begin + key.stride):
-            own[key.axis] = _along(1, begin, min(begin + key.stride, extents[key.axis]))
+    for begin in range(0, extents[block.key], block.key_count):
+        if _is_run(stage.inner.first, stage.inner.last, own, begin, begin + block.key_count):
+            own[block.key] = _along(1, begin, min(begin + block.key_count, extents[block.key]))
             _add_block(run, own, held)
     result = evaluate(op.result, _scope(run, own, held))
     _store(run, own, result)

@@ -7,7 +7,7 @@ costs nor loops with the other readers, only the program's definition.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -26,7 +26,7 @@ from rollergen.program.interpreter.chains import run_chain_block
 from rollergen.program.interpreter.levels import Levels
 from rollergen.program.interpreter.loads import executed_everywhere, fill, fill_ring, read_load, read_take
 from rollergen.program.interpreter.memory import Memory, offsets, poison
-from rollergen.program.interpreter.plan import Traversal, plan_stage, tile_box
+from rollergen.program.interpreter.plan import StagePlan, Traversal, plan_stage, tile_box
 from rollergen.program.interpreter.points import Array, Box, Points, both
 from rollergen.program.interpreter.run import StageRun, TilePass, cut, shape_of
 from rollergen.program.interpreter.scans import scanned
@@ -90,7 +90,7 @@ def execute(
         for stage in program.stages:
             _require_capacity(stage, device)
             counter = TrafficCounter(stage.name, stage.op, transaction_bytes)
-            run = StageRun(plan_stage(stage, device), memory, counter)
+            run = StageRun(_planned(stage, device), memory, counter)
             of_block = run_block if stage.inner is None else run_chain_block
             for number in chosen[stage.name]:
                 of_block(run, number)
@@ -101,6 +101,13 @@ def execute(
         traffic=tuple(traffic),
         temporaries={buffer.name: memory.array(buffer) for buffer in program.temporaries},
     )
+
+
+def _planned(stage: Stage, device: Device) -> StagePlan:
+    """The stage's plan; the blocks of a chain read memory as they go, whatever they keep of it."""
+    if stage.inner is None:
+        return plan_stage(stage, device)
+    return replace(plan_stage(replace(stage, copies=()), device), stage=stage)
 
 
 def _chosen_blocks(program: RProgram, blocks: Blocks) -> dict[str, Sequence[int]]:

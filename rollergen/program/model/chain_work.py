@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from rollergen.program.chains import tile_of_chain
+from rollergen.program.matrix_chains import block_of_chain
 from rollergen.program.rprogram import Stage
 from rollergen.tile.chain_tiles import chain_tiles
 
@@ -22,16 +22,16 @@ class ChainWork(NamedTuple):
 
 @lru_cache(maxsize=256)
 def chain_work(stage: Stage) -> ChainWork:
-    roles, tile = tile_of_chain(stage)
-    extents = stage.op.extents()
-    found = [axes[roles.key] for axes in chain_tiles(stage, None)]
+    block = block_of_chain(stage)
+    inner = stage.op.of_role("inner")
+    found = [axes[block.key] for axes in chain_tiles(stage, None)]
     keys = sum(one.extent - int(one.bases[0]) for one in found) / len(found)
-    return ChainWork(keys, keys / tile.keys, prod(extents[axis] for axis in roles.inner), extents[roles.column])
+    columns = stage.op.axis(block.column).extent
+    return ChainWork(keys, keys / block.key_count, prod(axis.extent for axis in inner), columns)
 
 
 def chain_flops(stage: Stage) -> int:
     """Arithmetic operations of both contractions, for the keys that are run."""
-    work, (roles, _) = chain_work(stage), tile_of_chain(stage)
-    extents = stage.op.extents()
-    rows = extents[roles.rows] * prod(extents[axis] for axis in roles.batch)
+    work, column = chain_work(stage), block_of_chain(stage).column
+    rows = prod(axis.extent for axis in stage.op.of_role("spatial") if axis.name != column)
     return round(2 * rows * work.keys * (work.inner + work.columns))

@@ -7,12 +7,14 @@ import numpy as np
 from rollergen.errors import ProgramError
 from rollergen.hal.languages import Machine
 from rollergen.hal.spec import Device
+from rollergen.program.matrix_chains import is_matrix_chain
 from rollergen.program.model.ahead import read_ahead
 from rollergen.program.model.chains import predict_chain
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import flops_of
 from rollergen.program.model.limiters.issue import instructions_of
 from rollergen.program.model.limiters.limit import ADDS
+from rollergen.program.model.matrix_chains import predict_matrix_chain
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose, least, most
 from rollergen.program.model.occupancy import granted_registers
@@ -51,7 +53,7 @@ def predict_stage(stage: Stage, device: Device, alone: bool | None = None) -> St
     on the calling thread; None: where that takes less.
     """
     if stage.inner is not None:
-        return predict_chain(stage, device, alone)
+        return predict_matrix_chain(stage, device) if is_matrix_chain(stage) else predict_chain(stage, device, alone)
     nest, work, way, on_caller = found = launched(stage, device, alone=alone)
     count = programs(stage)
     said = lambda figure: of_each(figure, count) if count > 1 else np.asarray(figure).item()

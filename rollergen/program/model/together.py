@@ -18,7 +18,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from rollergen.hal.spec import Device
+from rollergen.program.matrix_chains import is_matrix_chain
 from rollergen.program.model.chains import price_chain
+from rollergen.program.model.matrix_chains import price_matrix_chain
 from rollergen.program.model.numeric import Number, is_nothing, size_key
 from rollergen.program.model.price import Price, of_each, price_batch, programs
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, UNROLL, Copy, Loop, RProgram, Stage, StageLaunch
@@ -77,7 +79,8 @@ def keep_price(stage: Stage, device: Device, price: Price) -> None:
 
 def price_batches(batches: Sequence[Stage], device: Device) -> list[Price]:
     """The price of each batch: those of one structure are priced as one, a chain by itself."""
-    found = {id(stage): price_chain(stage, device) for stage in batches if stage.inner is not None}
+    priced = lambda stage: (price_matrix_chain if is_matrix_chain(stage) else price_chain)(stage, device)
+    found = {id(stage): priced(stage) for stage in batches if stage.inner is not None}
     for stages in _alike([stage for stage in batches if stage.inner is None], device):
         for members in _joinable([_member(stage) for stage in stages]):
             price, begin = price_batch(_joined(members), device), 0

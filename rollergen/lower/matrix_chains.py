@@ -1,0 +1,411 @@
+"""Chains of two contractions by a matrix instruction: the scores' accumulators become a factor in registers.
+
+queries to the block's layer, once
+blocks of keys, those that some row sees:
+  scores:   fragments of queries and keys, multiplied; masked where the block crosses a bound, or the keys' end
+  weights:  the largest of each row so far, in all four threads that share it; exponentials, packed as a factor
+  sums:     shrunk where a larger score is found; fragments of what is weighed, multiplied
+results, two neighbours at a time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+from rollergen.errors import ProgramError
+from rollergen.expr.chains import ROW, SCORE, SUM, unrounded
+from rollergen.expr.index import Index
+from rollergen.expr.ruled_out import scores_of_whole_blocks
+from rollergen.expr.values import Cast, Load, Partial, Value
+from rollergen.lower.access import put
+from rollergen.lower.arithmetic import Scope, evaluate
+from rollergen.lower.chain_bounds import ChainBounds
+from rollergen.lower.context import Context
+from rollergen.lower.copies import Staged
+from rollergen.lower.elements import Access
+from rollergen.lower.expressions import (
+    Build,
+    Call,
+    Element,
+    Expr,
+    Inside,
+    Number,
+    Operation,
+    Pointer,
+    Position,
+    Read,
+    moved_dtype,
+    register_dtype,
+)
+from rollergen.lower.ir import LoadMatrix, MatrixShape, MultiplyMatrix, Write
+from rollergen.lower.nest import Lane
+from rollergen.lower.online import OnlineRows, scaled_score
+from rollergen.lower.place import Place, conjunction, guarded, when_all
+from rollergen.program.chains import chain_factors
+from rollergen.program.matrix import COLUMNS, ROWS, matrix_instruction
+from rollergen.program.matrix_chains import chain_loads, tile_of_matrix_chain
+from rollergen.program.rprogram import GRID, GROUP, THREAD, UNROLL
+
+_F32, _WORD = "float32", "uint32"
+_ZERO = Index()
+
+
+def write_matrix_chain(context: Context) -> None:
+    """The whole stage inside its grid and thread loops."""
+    _MatrixChain(context).write()
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """Which accumulator of a thread: ``tile`` of rows, ``half`` of it, ``column`` tile (or keys), neighbour ``e``."""
+
+    tile: Index
+    half: int
+    column: Index
+    e: int
+
+
+class _MatrixChain:
+    """One chain that is being written."""
+
+    def __init__(self, context: Context) -> None:
+        self.context, self.out, self.nest = context, context.out, context.nest
+        self.op, self.stage = context.nest.op, context.nest.stage
+        self.roles, self.tile = tile_of_matrix_chain(self.stage)
+        one = matrix_instruction(self.stage, context.nest.device)
+        loads = chain_loads(self.op, one.dtype) if one else None
+        if one is None or loads is None:
+            raise ProgramError(f"stage {self.stage.name}: {self.stage.compute.instruction} multiplies no factors of it")
+        self.one, self.loads = one, loads
+        self.shape = MatrixShape(one.m, one.n, one.k, one.dtype, one.accumulator_dtype, one.layout)
+        extents = self.op.extents()
+        (inner,) = self.roles.inner
+        self.inner, self.columns, self.keys = extents[inner], extents[self.roles.column], extents[self.roles.key]
+        self.pair = next((one for one in self.op.reductions if one.name == ROW), None)
+        self.staged = {copy.load: staged for copy, staged in context.buffers.items()}
+        self._of = {(loop.axis, loop.kind, loop.stride): p for p, loop in enumerate(self.stage.loops)}
+        self._lane = (context.threads.thread % (ROWS * COLUMNS)).simplify(self.out.ranges)
+
+    def write(self) -> None:
+        out, tile = self.out, self.tile
+        sums = self._accumulators("sums", self.columns)
+        self._clear(sums, self.columns)
+        rows = None if self.pair is None else OnlineRows(out, self.pair, tile.tiles, self.one.m // ROWS)
+        self.bounds = ChainBounds(out, self.nest, self.roles, tile.rows, tile.keys, self._place())
+        begin, end = self.bounds.blocks()
+        first = Index.of(begin) if isinstance(begin, int) else out.integer("begin", begin, (0, self.bounds.most))
+        self._copy(self.loads.queries, _ZERO, _ZERO)
+        with self._when_any(begin, end):
+            self._copy_block(first, first, at_once=tile.depth > 1)
+        self.held = None
+        if tile.held:
+            out.barrier(0)
+            self.held = out.register("held", _WORD, (self.inner // self.one.k, tile.tiles, self.one.a_registers))
+            for step in self._unrolled("held_step", self.inner // self.one.k):
+                self._load_queries(step, self._element(self.held, step))
+        name = out.names.fresh(f"{self.roles.key}_block")
+        with out.loop(name, end, (0, self.bounds.most - 1), start=begin) as number:
+            self._write_block(number, first, end, sums, rows)
+        self._store(sums, rows)
+
+    def _when_any(self, begin: int | Expr, end: int | Expr) -> AbstractContextManager[object]:
+        """Where a block of rows runs any keys; where it may run none, that is asked."""
+        if isinstance(begin, int) and isinstance(end, int):
+            return nullcontext()
+        return self.out.when(Operation("lt", (_number(begin), _number(end)), "bool"))
+
+    def _accumulators(self, wish: str, along: int) -> str:
+        shape = (self.tile.tiles, along // self.one.n, self.one.m // ROWS, self.one.n // COLUMNS)
+        return self.out.register(wish, _F32, shape)
+
+    def _clear(self, name: str, along: int) -> None:
+        for cell in self._cells(along):
+            self.out.assign(self._sum(name, cell), Number(0.0, _F32))
+
+    def _cells(self, along: int) -> Iterator[_Cell]:
+        for tile in self._unrolled("tile", self.tile.tiles):
+            for column in self._unrolled("part", along // self.one.n):
+                for half in range(self.one.m // ROWS):
+                    for e in range(self.one.n // COLUMNS):
+                        yield _Cell(tile, half, column, e)
+
+    def _unrolled(self, wish: str, count: int) -> Iterator[Index]:
+        out = self.out
+        with out.loop(out.names.fresh(wish), count, (0, count - 1), unroll=True) as at:
+            yield at
+
+    def _sum(self, name: str, cell: _Cell) -> Element:
+        return Element(name, (cell.tile, cell.column, Index.of(cell.half), Index.of(cell.e)), _F32)
+
+    def _element(self, name: str, *at: Index) -> Element:
+        return Element(name, at, _WORD)
+
+    # Places
+
+    def _place(self, cell: _Cell | None = None, key: Index = _ZERO, column: Index = _ZERO) -> Place:
+        """The place of an accumulator's row, of a key and of a column."""
+        roles, one = self.roles, self.one
+        changes = {p: _ZERO for (axis, kind, _), p in self._of.items()
+                   if axis in (roles.key, roles.column) and kind not in (GRID, GROUP)}  # fmt: skip
+        changes[self._of[roles.key, UNROLL, 1]] = key
+        changes[self._of[roles.column, UNROLL, 1]] = column
+        changes[self._of[roles.rows, UNROLL, one.m]] = cell.tile if cell else _ZERO
+        changes[self._of[roles.rows, UNROLL, ROWS]] = Index.of(cell.half) if cell else _ZERO
+        if cell is None:
+            changes |= {p: _ZERO for (axis, kind, _), p in self._of.items()
+                        if axis == roles.rows and kind in (GROUP, THREAD)}  # fmt: skip
+        return Place.outermost(self.nest).bind(changes)
+
+    def _column(self, cell: _Cell) -> Index:
+        """The number, within the block's keys or the columns, of an accumulator."""
+        thread = Index.axis(self.nest.variables[self._of[self.roles.column, THREAD, self.one.n // COLUMNS]])
+        return cell.column * self.one.n + thread * (self.one.n // COLUMNS) + cell.e
+
+    def _scope(self, place: Place, partials: Mapping[tuple[str, int], Expr]) -> Scope:
+        known = lambda partial: partials[partial.name, partial.component]
+        return Scope(place, None, lambda load: self._read(load, place), known, {})
+
+    def _read(self, load: Load, place: Place) -> Expr:
+        """An element of what scores read beside the factors, where its row and key exist."""
+        offset = load.offset().substitute(place.axes).simplify(self.out.ranges)
+        pointer, short = self.out.place(self.nest.parameters[load.buffer.name], offset)
+        tests = tuple(
+            Inside(place.axes[axis], None, self.op.extents()[axis])
+            for axis, overhangs in ((self.roles.rows, bool(self.stage.guards)), (self.roles.key, self.bounds.overhang))
+            if overhangs and axis in load.axes()
+        )
+        return guarded(tests, Read(pointer, short, register_dtype(load.dtype)), 0)
+
+    # Copies
+
+    def _copy_block(self, number: Index, first: Index, *, at_once: bool) -> None:
+        """The keys of a block, and (``at_once``) what they weigh, as one group of copies."""
+        buffer = ((number - first) % 2).simplify(self.out.ranges) if self.tile.depth > 1 else _ZERO
+        self._copy(self.loads.keys, number * self.tile.keys, buffer)
+        if at_once:
+            self._copy(self.loads.weighed, number * self.tile.keys, buffer)
+        self.out.end_group()
+
+    def _copy(self, load: int, begin: Index, buffer: Index) -> None:
+        """A tile of the factor, from row (or key) ``begin`` on, by all threads; what does not exist is 0."""
+        out, staged = self.out, self.staged[load]
+        copy, (rows, width) = staged.copy, staged.shape
+        pieces, threads = width // copy.vector, self.stage.threads
+        axis = copy.order[0]
+        count = rows * pieces
+        name = out.names.fresh("step")
+        steps = -(-count // threads)
+        with out.loop(name, steps, (0, steps - 1), unroll=True) as at:
+            number = at * threads + self.context.threads.thread
+            row = (number // pieces).simplify(out.ranges)
+            piece = (number % pieces).simplify(out.ranges)
+            source = self.nest.loads[load]
+            start = self._place().axes[axis] if axis == self.roles.rows else begin
+            axes = {**self._place().axes, axis: start + row, copy.order[1]: piece * copy.vector}
+            offset = source.offset().substitute(axes).simplify(out.ranges)
+            kept = moved_dtype(source.dtype)
+            value: Expr = Read(_as(self.nest.parameters[source.buffer.name], kept), offset, kept, copy.vector)
+            here = (start + row).simplify(out.ranges)
+            overhangs = bool(self.stage.guards) if axis == self.roles.rows else self.bounds.overhang
+            test = conjunction([Inside(here, None, self.op.extents()[axis])] if overhangs else [])
+            if test is not None:
+                value = Operation("select", (test, value, Number(0, kept, copy.vector)), kept, copy.vector)
+            target = self._staged_offset(staged, buffer, row, piece)
+            write = Write(_as(staged.pointer, kept), target, value, aligned=True, asynchronous=True)
+            with when_all(out, [Inside(number, None, count)] if count % threads else []):
+                out.write(write)
+
+    def _staged_offset(self, staged: Staged, buffer: Index, row: Index, piece: Index) -> Index:
+        """Where a piece of 16 bytes of a row lies in the block's layer."""
+        copy = staged.copy
+        if copy.swizzle > 1:
+            turn = (row % copy.swizzle).simplify(self.out.ranges)
+            mixed = Operation("xor", (Position(piece), Position(turn)), "int32")
+            limit = staged.shape[1] // copy.vector - 1
+            piece = self.out.integer("piece", mixed, (0, limit))
+        offset = buffer * staged.tile + row * staged.pitch + piece * copy.vector
+        return offset.simplify(self.out.ranges)
+
+    # Blocks of keys
+
+    def _write_block(self, number: Index, first: Index, end: int | Expr, sums: str, rows: OnlineRows | None) -> None:
+        out, ring = self.out, self.tile.depth > 1
+        buffer = ((number - first) % 2).simplify(out.ranges) if ring else _ZERO
+        out.barrier(0)
+        if ring:
+            self._copy_next(number, first, end, at_once=True)
+        else:
+            self._copy(self.loads.weighed, number * self.tile.keys, _ZERO)
+            out.end_group()
+        scores = self._accumulators("scores", self.tile.keys)
+        self._clear(scores, self.tile.keys)
+        self._multiply_scores(scores, buffer)
+        if not ring:
+            out.barrier(0)
+            self._copy_next(number, first, end, at_once=False)
+        self._write_scores(scores, number)
+        if rows is not None:
+            rows.gather(scores, self.tile.keys // self.one.n)
+            for cell in self._cells(self.columns):
+                target = self._sum(sums, cell)
+                shrink = rows.shrink(cell.tile, cell.half)
+                out.assign(target, Operation("mul", (target, shrink), _F32))
+        self._multiply_weights(scores, sums, buffer, rows)
+
+    def _copy_next(self, number: Index, first: Index, end: int | Expr, *, at_once: bool) -> None:
+        following = number + 1
+        with self.out.when(Operation("lt", (Position(following), _number(end)), "bool")):
+            self._copy_block(following, first, at_once=at_once)
+
+    # Products
+
+    def _multiply_scores(self, scores: str, buffer: Index) -> None:
+        """Fragments of queries times those of keys, two tiles of keys at a time."""
+        out, one, tile = self.out, self.one, self.tile
+        staged = self.staged[self.loads.keys]
+        for step in self._unrolled("inner_step", self.inner // one.k):
+            if self.held is None:
+                queries = out.register("query", _WORD, (tile.tiles, one.a_registers))
+                self._load_queries(step, self._element(queries))
+                of_tile = lambda at, name=queries: self._element(name, at)
+            else:
+                of_tile = lambda at, name=self.held, step=step: self._element(name, step, at)
+            for pair in self._unrolled("pair", tile.keys // (2 * one.n)):
+                keys = out.register("key", _WORD, (2, one.b_registers))
+                row = pair * (2 * one.n) + self._lane // 16 * ROWS + self._lane % ROWS
+                piece = step * 2 + (self._lane // ROWS) % 2
+                self._load(staged, "b", self._element(keys), buffer, row, piece, along_k=True, count=2)
+                self._multiply(scores, pair, of_tile, keys)
+
+    def _load_queries(self, step: Index, target: Element) -> None:
+        staged = self.staged[self.loads.queries]
+        group = Index.axis(self.nest.variables[self._of[self.roles.rows, GROUP, self.tile.tiles * self.one.m]])
+        for at in self._unrolled("row_tile", self.tile.tiles):
+            row = group * (self.tile.tiles * self.one.m) + at * self.one.m + self._lane % 16
+            fragment = Element(target.name, (*target.indices, at), _WORD)
+            self._load(staged, "a", fragment, _ZERO, row, step * 2 + self._lane // 16, along_k=True, count=1)
+
+    def _load(
+        self, staged: Staged, operand: str, fragment: Element, buffer: Index, row: Index, piece: Index, *,
+        along_k: bool, count: int,
+    ) -> None:  # fmt: skip
+        """A fragment, or two neighbouring ones, by the row and the piece of it that this thread names."""
+        out = self.out
+        offset = self._staged_offset(staged, buffer, row.simplify(out.ranges), piece.simplify(out.ranges))
+        pointer, short = out.place(staged.pointer, offset)
+        out.collective(LoadMatrix(self.shape, operand, fragment, pointer, short, staged.pitch, along_k, count))
+
+    def _multiply(self, sums: str, pair: Index, of_tile, factors: str) -> None:  # type: ignore[no-untyped-def]
+        for at in self._unrolled("row_tile", self.tile.tiles):
+            for which in (0, 1):
+                target = Element(sums, (at, pair * 2 + which), _F32)
+                factor = self._element(factors, Index.of(which))
+                self.out.collective(MultiplyMatrix(self.shape, target, of_tile(at), factor, True, True))
+
+    def _multiply_weights(self, scores: str, sums: str, buffer: Index, rows: OnlineRows | None) -> None:
+        """Weights, packed as a factor of the next product, times what they weigh."""
+        out, one, tile = self.out, self.one, self.tile
+        staged = self.staged[self.loads.weighed]
+        for step in self._unrolled("key_step", tile.keys // one.k):
+            weights = out.register("weight", _WORD, (tile.tiles, one.a_registers))
+            for at in self._unrolled("row_tile", tile.tiles):
+                for register in range(one.a_registers):
+                    cells = [_Cell(at, register % 2, step * 2 + register // 2, e) for e in (0, 1)]
+                    pair = tuple(self._weight(scores, cell, rows) for cell in cells)
+                    packed = Call(f"pack_{one.dtype}", pair, _WORD)
+                    out.assign(self._element(weights, at, Index.of(register)), packed)
+            for pair in self._unrolled("pair", self.columns // (2 * one.n)):
+                values = out.register("value", _WORD, (2, one.b_registers))
+                row, piece = step * one.k + self._lane % 16, pair * 2 + self._lane // 16
+                self._load(staged, "b", self._element(values), buffer, row, piece, along_k=False, count=2)
+                self._multiply(sums, pair, lambda at, name=weights: self._element(name, at), values)
+
+    # Scores and weights
+
+    def _write_scores(self, scores: str, number: Index) -> None:
+        """Scores of a block from its products, as far as they are not weights' own arithmetic; -inf, or a product of 0,
+        where a key does not exist."""
+        if self.pair is None:
+            return
+        value, _ = scaled_score(self.pair.bodies[0])
+        whole, _ = scaled_score(scores_of_whole_blocks(self.op))
+        test = self.bounds.is_whole(number)
+        if test is None:
+            self._compute_scores(scores, number, whole, tail=False)
+            return
+        with self.out.when(test):
+            self._compute_scores(scores, number, whole, tail=False)
+        with self.out.otherwise():
+            self._compute_scores(scores, number, value, tail=self.bounds.overhang)
+
+    def _compute_scores(self, scores: str, number: Index, value: Value, *, tail: bool) -> None:
+        out = self.out
+        if value == Partial(SCORE, _F32) and not tail:
+            return
+        for cell in self._cells(self.tile.keys):
+            target = self._sum(scores, cell)
+            key = number * self.tile.keys + self._column(cell)
+            scope = self._scope(self._place(cell, key), {(SCORE, 0): target})
+            found = evaluate(out, scope, value)
+            if tail:
+                inside = Inside(key.simplify(out.ranges), None, self.keys)
+                found = Operation("select", (inside, found, Number(float("-inf"), _F32)), _F32)
+            out.assign(target, found)
+
+    def _weight(self, scores: str, cell: _Cell, rows: OnlineRows | None) -> Expr:
+        """The weight of a score; of a row with a largest one it joins the row's sum."""
+        target = self._sum(scores, cell)
+        if rows is not None:
+            return rows.weight(target, cell.tile, cell.half)
+        (weight,) = chain_factors(self.op).weights
+        scope = self._scope(self._place(cell), {(SCORE, 0): target})
+        return self.out.atom("weight", evaluate(self.out, scope, unrounded(weight)))
+
+    # Results
+
+    def _store(self, sums: str, rows: OnlineRows | None) -> None:
+        out = self.out
+        if rows is not None:
+            rows.finish()
+        result, output = self.op.result, self.op.output
+        if isinstance(result, Cast) and result.dtype == output.dtype and result.x.dtype == _F32:
+            result = result.x  # the store rounds
+        for tile in self._unrolled("tile", self.tile.tiles):
+            for half in range(self.one.m // ROWS):
+                row = self._place(_Cell(tile, half, _ZERO, 0)).axes[self.roles.rows]
+                inside = [Inside(row, None, self.op.extents()[self.roles.rows])] if self.stage.guards else []
+                with when_all(out, inside):
+                    for column in self._unrolled("part", self.columns // self.one.n):
+                        self._store_pair(sums, rows, _Cell(tile, half, column, 0), result)
+
+    def _store_pair(self, sums: str, rows: OnlineRows | None, first: _Cell, result: Value) -> None:
+        out = self.out
+        values = []
+        for e in range(self.stage.store.vector):
+            cell = _Cell(first.tile, first.half, first.column, e)
+            known = {(SUM, 0): self._sum(sums, cell)}
+            if rows is not None:
+                known |= {(ROW, component): found for component, found in enumerate(rows.pair(cell.tile, cell.half))}
+            scope = self._scope(self._place(cell, column=self._column(cell)), known)
+            values.append(out.atom("result", evaluate(out, scope, result)))
+        place = self._place(first, column=self._column(first))
+        stored = self.op.stored().offset()
+        pointer, step = self.nest.parameters[self.op.output.name], stored.coefficient(self.roles.column)
+        offset = stored.substitute(place.axes).simplify(out.ranges)
+        if step == 1:
+            lane = Lane(out.names.fresh("lane"), len(values))
+            out.ranges[lane.variable] = (0, lane.width - 1)
+            put(out, Access(*out.place(pointer, offset + Index.axis(lane.variable))), Build(tuple(values)), lane)
+            return
+        for e, value in enumerate(values):
+            put(out, Access(*out.place(pointer, offset + e * step)), value, None)
+
+
+def _number(value: int | Expr) -> Expr:
+    return Number(value, "int32") if isinstance(value, int) else value
+
+
+def _as(pointer: Pointer, dtype: str) -> Pointer:
+    return replace(pointer, dtype=dtype)

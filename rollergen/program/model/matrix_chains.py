@@ -1,0 +1,260 @@
+"""The price of chains of two contractions by matrix instructions.
+
+Counted are, for one block of keys of one execution width: the instruction's tiles, loads of fragments, exponentials
+(which have a unit of their own), what is computed of scores and sums beside them, copies.  Two blocks on a unit hide
+each other's waits; what one execution width does between its products nothing of its own hides.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from rollergen.errors import ProgramError
+from rollergen.expr.chains import ROW
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.ruled_out import scores_of_whole_blocks
+from rollergen.expr.stages import size_bytes
+from rollergen.expr.values import Binary, Partial, Select, Unary, Value, walk
+from rollergen.hal.spec import Device, Instruction
+from rollergen.program.chains import chain_factors, steps_of
+from rollergen.program.layers import block_capacity, managed_bytes
+from rollergen.program.matrix import COLUMNS, ROW_BYTES, ROWS, matrix_instruction
+from rollergen.program.matrix_chains import chain_loads, tile_of_matrix_chain
+from rollergen.program.model.chain_work import ChainWork, chain_flops, chain_work
+from rollergen.program.model.costs import Costs, costs_of
+from rollergen.program.model.launching import launch_us
+from rollergen.program.model.limiters.bandwidth import caches_of
+from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, Limit
+from rollergen.program.model.occupancy import warps_by_registers
+from rollergen.program.model.price import Limiter, Norms, Price, StagePrediction, combine
+from rollergen.program.rprogram import Stage
+
+_WIDTH = ROWS * COLUMNS
+_FRAGMENT_REGISTERS = 4
+"""Of a thread, filled by one load."""
+_SHUFFLES = 2
+"""To exchange a row's largest score among its four threads."""
+
+
+class Instructions(NamedTuple):
+    """Of one execution width and one block of keys: matrix ``products``, loads of ``fragments``, ``exponentials``,
+    what else is computed with float32 (``arithmetic``), copies to the block's layer, and the others.
+
+    ``between``: those that none of its own products run beside."""
+
+    products: float
+    fragments: float
+    exponentials: float
+    arithmetic: float
+    copies: float
+    others: float
+    between: float
+
+    @property
+    def total(self) -> float:
+        return self.products + self.fragments + self.exponentials + self.arithmetic + self.others
+
+
+def registers_of_chain(stage: Stage, device: Device) -> int:
+    """Registers that a thread wants: accumulators of scores and sums, fragments, the rows' pairs, addresses."""
+    _, tile = tile_of_matrix_chain(stage)
+    one, work = _instruction(stage, device), chain_work(stage)
+    of_tile = one.accumulator_registers * tile.tiles
+    accumulators = of_tile * (tile.keys + work.columns) // one.n
+    steps = work.inner // one.k
+    queries = one.a_registers * tile.tiles * (steps if tile.held else 1)
+    fragments = queries + one.a_registers * tile.tiles + 2 * _FRAGMENT_REGISTERS
+    pairs = 4 * tile.tiles * one.m // ROWS
+    addresses = steps * (1 if tile.held else 2) + work.columns // (2 * one.n) + 2 * len(stage.copies[:3])
+    return accumulators + fragments + pairs + addresses + int(costs_of(device).reserved_registers)
+
+
+def price_matrix_chain(stage: Stage, device: Device) -> Price:
+    """The price of one program."""
+    found = _launch(stage, device)
+    column = lambda figure, dtype: np.array([figure], dtype)
+    return Price(
+        column(found.seconds, np.float64), column(found.resident, np.int64), column(stage.threads, np.int64),
+        column(found.spilled, np.float64), column(found.shared_bytes, np.int64), column(False, np.bool_),
+    )  # fmt: skip
+
+
+def predict_matrix_chain(stage: Stage, device: Device) -> StagePrediction:
+    """Predicted time of one launch and its breakdown."""
+    found = _launch(stage, device)
+    clock = device.clock_mhz * 1e6
+    named = [Limiter(name, clocks / clock, clocks, how) for name, clocks, how in found.limiters if clocks > 0]
+    return StagePrediction(
+        stage.name, found.seconds, tuple(named), stage.blocks, steps_of(stage.blocks, device.units * found.resident),
+        found.resident, found.resident * stage.threads / device.limits.threads_per_unit, stage.threads,
+        found.registers, found.spilled, found.shared_bytes, found.moved, chain_flops(stage), stage.once, False,
+    )  # fmt: skip
+
+
+class _Launch(NamedTuple):
+    seconds: float
+    limiters: tuple[Limit, ...]
+    resident: int
+    registers: int
+    spilled: int
+    shared_bytes: int
+    moved: tuple[tuple[str, float], ...]
+
+
+@lru_cache(maxsize=1024)
+def _launch(stage: Stage, device: Device) -> _Launch:
+    costs, work = costs_of(device), chain_work(stage)
+    registers = registers_of_chain(stage, device)
+    spilled = max(0, registers - device.limits.registers_per_thread)
+    resident, shared = _resident(stage, device, registers)
+    blocks, tail = _blocks_of_a_unit(stage, device, work, resident)
+    of_step = _within_a_step(stage, device, costs, spilled, resident)
+    limiters: list[Limit] = [(name, blocks * work.steps * clocks, how) for name, clocks, how in of_step]
+    moved = _moved(stage, device, work, resident)
+    for layer in (*caches_of(device)[1:], device.backing):
+        amount = moved[layer.name] * stage.blocks
+        shared_rate = (layer.bandwidth_gb_s or 0.0) * 1e9 / (device.clock_mhz * 1e6)
+        rate = shared_rate or (layer.bytes_per_clock or 1.0) * device.units
+        limiters.append((f"{layer.name} bandwidth", amount / rate, IN_SERIES))
+    per_step = float(combine(of_step, _norms(costs), 0.0))
+    waits = blocks / resident * costs.exposed_staging_clocks
+    if resident == 1:  # else other blocks work while one waits at its barriers
+        waits += blocks * work.steps * _barriers(stage) * costs.exposed_managed_clocks
+    limiters.append(("latency", waits + tail * per_step, ADDS))
+    clocks = float(combine(limiters, _norms(costs), 0.0))
+    starting = launch_us(device)
+    fits = shared <= block_capacity(device.kind.block_layer or "", device) and resident >= 1
+    seconds = clocks / (device.clock_mhz * 1e6) + starting * 1e-6 if fits else np.inf
+    limiters.append(("launch", starting * device.clock_mhz, ADDS))
+    whole = tuple((name, amount * stage.blocks) for name, amount in moved.items())
+    return _Launch(seconds, tuple(limiters), resident, registers, spilled, shared, whole)
+
+
+def _barriers(stage: Stage) -> int:
+    """In each block of keys."""
+    return 1 if tile_of_matrix_chain(stage)[1].depth > 1 else 2
+
+
+def _norms(costs: Costs) -> Norms:
+    """A matrix instruction keeps its unit busy for many clocks; every block of keys is on its way before its use."""
+    return Norms(costs.matrix_exponent or costs.norm_exponent, costs.ahead_exponent or costs.memory_exponent)
+
+
+def _instruction(stage: Stage, device: Device) -> Instruction:
+    one = matrix_instruction(stage, device)
+    if one is None:
+        raise ProgramError(f"stage {stage.name}: {stage.compute.instruction} is no matrix instruction of {device.name}")
+    return one
+
+
+def _resident(stage: Stage, device: Device, registers: int) -> tuple[int, int]:
+    """(blocks on a unit at once, bytes of the block's layer)."""
+    layer = device.layer(device.kind.block_layer or "")
+    shared = managed_bytes(stage, device)[layer.name]
+    limits = device.limits
+    most = min(registers, limits.registers_per_thread)
+    by_registers = int(warps_by_registers(device, most, _WIDTH)) // (stage.threads // _WIDTH)
+    by_threads = min(limits.blocks_per_unit, limits.threads_per_unit // stage.threads)
+    return max(1, min(by_registers, by_threads, int(layer.blocks_within(shared)))), shared
+
+
+def _blocks_of_a_unit(stage: Stage, device: Device, work: ChainWork, resident: int) -> tuple[float, float]:
+    """(blocks that the busiest unit runs, steps that it waits for the last one): blocks are dealt as units get free."""
+    inner = stage.inner
+    assert inner is not None
+    _, tile = tile_of_matrix_chain(stage)
+    if not inner.first and not inner.last:
+        return float(steps_of(stage.blocks, device.units)), 0.0
+    longest = steps_of(stage.op.extents()[tile_of_matrix_chain(stage)[0].key], tile.keys)
+    return max(1.0, stage.blocks / device.units), max(0.0, longest - work.steps)
+
+
+def instructions_of_chain(stage: Stage, device: Device, costs: Costs, spilled: int) -> Instructions:
+    """Of one execution width and one block of keys."""
+    _, tile = tile_of_matrix_chain(stage)
+    one, work = _instruction(stage, device), chain_work(stage)
+    tiles, inner = tile.tiles, work.inner // one.k
+    products = tiles * (inner * tile.keys // one.n + tile.keys // one.k * work.columns // one.n)
+    fragments = (tile.keys // (2 * one.n) * inner + tile.keys // one.k * work.columns // (2 * one.n)
+                 + (0 if tile.held else tiles * inner))  # fmt: skip
+    of_tile = one.m * one.n // _WIDTH * tiles
+    scores, sums, rows = of_tile * tile.keys // one.n, of_tile * work.columns // one.n, tiles * one.m // ROWS
+    copies = tile.keys * (work.inner + work.columns) * ITEMSIZE[one.dtype] / ROW_BYTES / stage.threads
+    own, largest, weights = _functions(stage, device, costs)
+    pair = any(reduction.name == ROW for reduction in stage.op.reductions)
+    shrinking = (sums + rows * (_SHUFFLES * 2 + 5)) if pair else 0
+    exponentials = (scores + rows) if pair else 0
+    arithmetic = scores * (own + largest + weights) + shrinking
+    packing = scores / 2
+    addresses = inner + work.columns // (2 * one.n) + costs.loop_instructions
+    moving = copies * costs.asynchronous_instructions + spilled * costs.spill_accesses
+    between = scores * (own + largest) + shrinking + moving + costs.loop_instructions
+    return Instructions(products, fragments, exponentials, arithmetic, copies, packing + addresses + moving, between)
+
+
+def _functions(stage: Stage, device: Device, costs: Costs) -> tuple[float, float, float]:
+    """Multiply-add slots of one score: (what is computed of it, the largest one, its weight less the exponential)."""
+    pair = next((one for one in stage.op.reductions if one.name == ROW), None)
+    if pair is None:
+        (weight,) = chain_factors(stage.op).weights
+        return 0.0, 0.0, sum(_slots(node, costs) for node in walk(weight))
+    score = scores_of_whole_blocks(stage.op)
+    plain = isinstance(score, Binary) and score.op == "mul" and isinstance(score.a, Partial)  # a factor of the weight's
+    return 0.0 if plain else sum(_slots(node, costs) for node in walk(score)), 1.0, 2.0
+
+
+def _slots(node: Value, costs: Costs) -> float:
+    if isinstance(node, (Unary, Binary)):
+        return costs.operation(node.op)
+    return 1.0 if isinstance(node, Select) else 0.0
+
+
+def _within_a_step(stage: Stage, device: Device, costs: Costs, spilled: int, resident: int) -> list[Limit]:
+    """Clocks of a unit for one block of keys of one block of rows."""
+    _, tile = tile_of_matrix_chain(stage)
+    one, found = _instruction(stage, device), instructions_of_chain(stage, device, costs, spilled)
+    fma = next(x for x in device.instructions if x.dtype == x.accumulator_dtype == "float32" and not x.is_matrix)
+    widths = tile.groups
+    alone = found.products * device.schedulers / one.per_clock + found.between
+    rate = costs.issue_per_clock or device.schedulers
+    issue = max(widths * found.total / rate, alone / resident)
+    of_exponential = max(costs.operation("exp_below") - 1.0, 0.0)  # one slot multiplies
+    layer = device.layer(device.kind.block_layer or "")
+    moved = found.fragments * _FRAGMENT_REGISTERS * 4 * _WIDTH + found.copies * ROW_BYTES * _WIDTH
+    return [
+        ("multiply-adds", widths * found.products / one.per_clock, OVERLAPS),
+        ("issue", issue, OVERLAPS),
+        ("exponentials", widths * _WIDTH * found.exponentials * of_exponential / fma.per_clock, OVERLAPS),
+        ("arithmetic", widths * _WIDTH * found.arithmetic / fma.per_clock, OVERLAPS),
+        ("shared path", widths * moved / (layer.bytes_per_clock or 1.0), OVERLAPS),
+    ]
+
+
+def _moved(stage: Stage, device: Device, work: ChainWork, resident: int) -> dict[str, float]:
+    """Bytes that each layer beyond the first cache sends to one block, by its name, results that it is given among
+    them.  Neighbouring blocks read the same keys: the backing store sends them once where the caches hold those of all
+    blocks that run at once."""
+    roles, tile = tile_of_matrix_chain(stage)
+    loads = chain_loads(stage.op, _instruction(stage, device).dtype)
+    assert loads is not None
+    every, extents = stage.op.loads(), stage.op.extents()
+    size = ITEMSIZE[every[loads.keys].dtype]
+    keys = work.keys * (work.inner + work.columns) * size
+    own = tile.rows * (work.inner * size + work.columns * ITEMSIZE[stage.op.output.dtype])
+    others = [load for number, load in enumerate(every) if number not in (loads.queries, loads.keys, loads.weighed)]
+    own += sum(
+        ITEMSIZE[load.dtype] * (tile.rows if roles.rows in load.axes() else 1)
+        * (work.keys if roles.key in load.axes() else 1) for load in others
+    )  # fmt: skip
+    caches = caches_of(device)[1:]
+    found = {layer.name: keys + own for layer in (*caches, device.backing)}
+    rows = steps_of(extents[roles.rows], tile.rows)
+    heads = steps_of(device.units * resident, rows)
+    held = heads * extents[roles.key] * (work.inner + work.columns) * size
+    if caches and held <= caches[-1].capacity_bytes:
+        buffers = [*stage.op.buffers_read().values(), stage.op.output]
+        found[device.backing.name] = size_bytes(buffers) / stage.blocks
+    return found
