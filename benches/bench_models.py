@@ -38,7 +38,7 @@ DEVICES_NAME = "models_on"
 
 def measured(name: str, rounds: int, inductor: bool, profile: bool) -> Row:
     """One network beside the libraries."""
-    module, x = network(name)
+    module, (x,) = network(name)
     with torch.no_grad():
         want = module.double()(x.double())
         module.float()
@@ -111,8 +111,8 @@ def _in_turns(calls: dict[str, Any], rounds: int) -> dict[str, list[float]]:
 def constructed(name: str, device: str) -> Row:
     """One network for a device that is not there: seconds to import what torch exported, to construct and to find in
     the store (the least of three times each), and the prediction."""
-    module, x = network(name)
-    program = torch.export.export(module, (x,))
+    module, inputs = network(name)
+    program = torch.export.export(module, inputs)
     start = time.perf_counter()
     known = imported(program, name)
     import_s = time.perf_counter() - start

@@ -1,0 +1,20 @@
+"""The networks of the benches come in from torch and from ONNX without a step of their own library."""
+
+import pytest
+
+from rollergen import compile
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnx")
+
+from benches.bench_networks import imported  # noqa: E402
+from benches.networks import network  # noqa: E402
+
+
+@pytest.mark.parametrize("way", ["torch", "onnx"])
+@pytest.mark.parametrize("name", ["DQN", "LSTM cells"])
+def test_a_network_is_kernels_alone_for_a_device_that_is_not_there(name, way):
+    module, inputs = network(name, small=True)
+    model = compile(imported(module, inputs, way, name)[0], None, "v100", profile=False)
+    assert all(one.kernel is not None for one in model.layers)
+    assert model.predicted_time > 0
