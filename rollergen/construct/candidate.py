@@ -44,7 +44,8 @@ class Candidate:
 
         The key is (variant, block tile, split, depth), with the threads and lanes that share one reduction or row.
         """
-        main = self.stages[-1] if self.split == 1 or self.stages[-1].store.adds else self.stages[-2]
+        last = self.stages[-1]
+        main = last if (self.split == 1 or last.store.adds) and not last.winograd else self.stages[-2]
         depth = max([copy.depth for copy in main.copies], default=1)
         return self.variant, block_tile(main), self.split, depth, _sharers(main)
 

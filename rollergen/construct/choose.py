@@ -23,6 +23,7 @@ from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.thread_space import ThreadSpace
 from rollergen.construct.variants import variants
 from rollergen.construct.window_space import window_candidates
+from rollergen.construct.winograd import winograd_candidates
 from rollergen.dropped import as_far_as_possible, at_once, collected_drops, none_stands, standing, tell
 from rollergen.errors import ArgumentError, ConstructionError, DoesNotFitError, shown
 from rollergen.expr.dtypes import ITEMSIZE
@@ -247,6 +248,8 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
         yield lambda count, ledger: window_candidates(*of, count, ledger)
     if kind == CONTRACTION:
         yield from _variant_spaces(*of, search)
+        products = lambda count: lambda own: choice(own, device, rules, count, None, search).candidates
+        yield lambda count, ledger: winograd_candidates(*of, products(count))
 
 
 def _variant_spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:

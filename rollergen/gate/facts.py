@@ -87,7 +87,12 @@ class Facts:
     @cached_property
     def orderless(self) -> bool:
         """Whether infinities and NaN come out the same in any order of operations and any precision."""
-        return orderless(self.tensor_ops)
+        return orderless(self.tensor_ops) and not self.mixes
+
+    @cached_property
+    def mixes(self) -> bool:
+        """Whether inputs that a result does not depend on take part in it, and cancel but for roundings."""
+        return any(stage.winograd for stage in self.program.stages)
 
     @cached_property
     def absolute(self) -> bool:

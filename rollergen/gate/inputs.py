@@ -109,7 +109,7 @@ def _special(dtype: str, facts: Facts) -> np.ndarray:
         found += _halves(dtype, (0.5, 1.5, 2.5, -0.5, -1.5, -2.5))
     for narrow in facts.narrowed:
         found += _ties(dtype, narrow, facts)
-    if (facts.exponential or facts.extremes) and not facts.unlimited:
+    if (facts.exponential or facts.extremes) and not facts.unlimited and not facts.mixes:
         found += [large, large, -large]
     return np.array(found)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Cast, Load, Value
+from rollergen.expr.winograd import growth
 from rollergen.gate.tolerance import Accuracy, accuracies
 from rollergen.program.loops import added_terms
 from rollergen.program.rprogram import RProgram, Stage
@@ -22,7 +23,9 @@ def is_narrowed(program: RProgram) -> bool:
 def program_accuracies(program: RProgram) -> dict[str, Accuracy]:
     """Accuracy of every buffer that the program makes, added up in its order; any, of outputs without elements."""
     nothing = {buffer.name: Accuracy(0.0, 0.0) for buffer in program.outputs if not buffer.elements}
-    return nothing | accuracies(computed(program), program.inputs, terms=tuple(map(added_terms, program.stages)))
+    terms = tuple(map(added_terms, program.stages))
+    growths = tuple(growth(stage.winograd) if stage.winograd else 1.0 for stage in program.stages)
+    return nothing | accuracies(computed(program), program.inputs, terms=terms, growths=growths)
 
 
 def computed(program: RProgram) -> tuple[TensorOp, ...]:

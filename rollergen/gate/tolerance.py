@@ -255,15 +255,18 @@ def _added_up(op: TensorOp, one: Accuracy) -> Accuracy:
 
 def accuracies(
     tensor_ops: Iterable[TensorOp], inputs: Iterable[Buffer], magnitude: float = math.inf,
-    terms: Sequence[int] = (),
+    terms: Sequence[int] = (), growths: Sequence[float] = (),
 ) -> dict[str, Accuracy]:  # fmt: skip
     """Accuracy of every buffer, for exact inputs that are whole numbers up to `magnitude`.  ``terms``: for each
-    definition, the length of the chains in which its sums are added up; none: in any order."""
+    definition, the length of the chains in which its sums are added up; none: in any order.  ``growths``: of each, by
+    how much squared relative errors of what it reads grow as it cancels; none: not at all."""
     known = {buffer.name: Accuracy(0.0, 1.0 if buffer.dtype == "bool" else magnitude) for buffer in inputs}
     stored = dict(known)
     every = tuple(tensor_ops)
-    for op, chain in zip(every, terms or (0,) * len(every), strict=True):
+    count = len(every)
+    for op, chain, grown in zip(every, terms or (0,) * count, growths or (1.0,) * count, strict=True):
         (_, made), name = _scoped(op, stored, chain), op.output.name
+        made = replace(made, variance=made.variance * grown)
         known[name] = _widest((made, known[name])) if name in known else made
         stored[name] = _as_stored(op, known[name])
     return known

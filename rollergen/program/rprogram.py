@@ -278,6 +278,9 @@ class Stage(_Remembered):
     reduction, one vector of the next panel (see `loops`), and together they prefetch all of it.
 
     ``inner``: of a chain, else None: ``loops`` are then those of its outer contraction.
+
+    ``winograd``: of a stage that adds up the products of Winograd's filtering, how many outputs a side of its tiles has
+    (`expr.winograd`), else 0: its results are less exact than its formula says of itself.
     """
 
     name: str
@@ -294,6 +297,7 @@ class Stage(_Remembered):
     superstep: Superstep | None = None
     prefetch: int = -1
     inner: InnerNest | None = None
+    winograd: Count = 0
 
     def __hash__(self) -> int:
         try:

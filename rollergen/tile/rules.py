@@ -83,7 +83,8 @@ class AlignmentRules:
     ``epsilon`` is the largest padded share of an axis; None: whatever pays.
     ``pad_value`` is what packed copies hold beyond the end of an axis.
     ``shapes``: what construction may choose from.  ``tf32``: whether float32 factors may lose their 13 lowest bits.
-    ``atomics``: whether the parts of a sum may be added up in any order.
+    ``atomics``: whether the parts of a sum may be added up in any order.  ``winograd``: how many outputs a side of the
+    largest tiles of Winograd's filtering has; 0: there are none.
     """
 
     execution_unit: bool = True
@@ -95,6 +96,7 @@ class AlignmentRules:
     shapes: CodeShapes = ALL_SHAPES
     tf32: bool = False
     atomics: bool = False
+    winograd: int = 0
 
 
 def padding_waste(extent: Any, tile: Any) -> Any:
