@@ -10,7 +10,7 @@ from rollergen.expr.dots import dot_products
 from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.joining import joined
 from rollergen.expr.packing import Prepared, in_single
-from rollergen.expr.padding import pad_view
+from rollergen.expr.padding import pad_view, with_halo
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
@@ -91,6 +91,9 @@ def _shifted_variants(op: TensorOp, device: Device) -> Iterator[Variant]:
             padded = True
             yield from _variant("padded", (pair[0],), pair[1])
             yield from _window_variants(op, load, vector_lanes(device, accumulator_dtype(op)))
+        elif (around := with_halo(op, load)) is not None:
+            padded = True
+            yield from _variant("padded", (around[0],), around[1])
     if not padded or not any(load.guard for load in op.body_loads()):
         yield from _variant("direct", (), op)
     else:

@@ -95,6 +95,30 @@ def _padding_copy(op: TensorOp, load: Load, windows: list[Window], rest: list[in
     return TensorOp(padded, axes, tuple(Index.axis(a.name) for a in axes), original)
 
 
+def with_halo(op: TensorOp, load: Load) -> tuple[TensorOp, TensorOp] | None:
+    """A guarded operand copied with what it holds outside its bounds around it, and `op` that reads it unguarded.
+
+    The copy has the operand's dimensions, the guarded ones as long as indices reach, so that neighbours stay what they
+    were: channels that lie last are loaded as vectors.  None where indices are not affine, or guard something else.
+    """
+    guarded = {bound.index for bound in load.guard}
+    if not guarded or not guarded <= {*load.indices} or not all(index.is_affine for index in load.indices):
+        return None
+    axes, source, inside, places = [], [], [], []
+    for dim, (index, extent) in enumerate(zip(load.indices, load.buffer.shape, strict=True)):
+        first, last = index.bounds(op.ranges()) if index in guarded else (0, extent - 1)
+        axes.append(Axis(fresh_axis(op, f"dim{dim}"), last - first + 1))
+        source.append(Index.axis(axes[-1].name) + first)
+        places.append(index - first)
+        if index in guarded:
+            inside.append(Within(source[-1], *_range(load, dim)))
+    shape = tuple(axis.extent for axis in axes)
+    padded = Buffer(fresh_buffer(op, f"{load.buffer.name}_padded"), shape, load.buffer.dtype, "temporary")
+    original = replace(load, indices=tuple(source), guard=tuple(inside))
+    copy = TensorOp(padded, tuple(axes), tuple(Index.axis(axis.name) for axis in axes), original)
+    return copy, replace_load(op, load, Load(padded, tuple(places)))
+
+
 def _range(load: Load, dim: int) -> tuple[int, int]:
     """The first index along a dimension that is read, and the one behind the last: of the array, and of the guard."""
     own = [bound for bound in load.guard if bound.index == load.indices[dim]]

@@ -1,0 +1,45 @@
+"""Guarded images whose channels lie last: copied with their padding around them, read without tests."""
+
+from __future__ import annotations
+
+import pytest
+
+import rollergen as rg
+from rollergen.construct.choose import choice, program_of
+from rollergen.expr.canonical import canonicalize
+from rollergen.expr.padding import with_halo
+from rollergen.program.check import check
+from rollergen.program.interpreter import interpret
+from tests.agreement.readers import assert_values, device, run_opencl, small_integers
+
+
+def channels_last(stride, padding, taps, images=1):
+    x = rg.tensor("x", (images, 9, 8, 5))
+    w = rg.tensor("w", (16, 5, taps, taps), constant=True)
+    image = rg.compute((images, 5, 9, 8), lambda n, c, h, v: x[n, h, v, c])
+    y = rg.ops.conv2d(image, w, stride=stride, padding=padding)
+    n, f, h, v = y.shape
+    return rg.compute((n, h, v, f), lambda n, h, v, f: y[n, f, h, v])
+
+
+CASES = {"stride 2": (2, 1, 3), "5 taps, two images": (1, 2, 5, 2), "more padding than taps": (3, 3, 3)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_copy_holds_the_padding_and_nothing_is_tested_after_it(name):
+    expression = channels_last(*CASES[name])
+    graph = canonicalize(expression)
+    (op,) = graph.tensor_ops
+    found = choice(op, device("cpu"), rg.BuildOptions(winograd=0).rules, 8).candidates
+    one = next(one for one in found if one.variant.startswith("padded"))
+    program = program_of(graph, device("cpu"), (one,)).program
+    check(program, device("cpu"))
+    assert not any(load.guard for load in program.stages[-1].op.body_loads())
+    arrays = small_integers(program)
+    assert_values(expression, program, interpret(program, arrays, device("cpu")).outputs, arrays)
+    assert_values(expression, program, run_opencl(program, arrays, device("cpu")), arrays)
+
+
+def test_what_is_not_guarded_is_not_copied():
+    (op,) = canonicalize(channels_last(1, 0, 3)).tensor_ops
+    assert all(with_halo(op, load) is None for load in op.body_loads())
