@@ -14,8 +14,9 @@ from rollergen.importers import torch_models
 from rollergen.importers.graph import Network
 from rollergen.kernel import Kernel
 from rollergen.measure.outcome import Progress, silent
+from rollergen.network.layouts import laid_out
 from rollergen.network.model import Model
-from rollergen.network.partition import steps_of
+from rollergen.network.partition import Step, steps_of
 from rollergen.optional import optional
 from rollergen.options import BuildOptions
 from rollergen.runtime.executor import is_present
@@ -61,10 +62,10 @@ def compile(
         raise ArgumentError(f"options is {shown(options)}; expected rg.BuildOptions(...)")
     target = resolve(device)
     network = _network(model, example_inputs)
-    steps = steps_of(network, target.kind.machine is None)
     kernels: dict[str, Kernel] = {}
     of: list[Kernel | None] = []
     progress = progress or silent
+    steps = _steps(network, target, cache, options)
     if top_k is None and (profile is False or not is_present(target)):
         top_k = UNMEASURED
     settings: Any = {"top_k": top_k, "profile": profile, "cache": cache, "options": options}
@@ -73,11 +74,38 @@ def compile(
         if step.expression is None:
             of.append(None)
             continue
-        key = expression_text(canonicalize(step.expression, step.given, row_limits(target)))
+        key = _key(step, target)
         if key not in kernels:
             kernels[key] = build(step.expression, target, inputs=step.given, **settings)
         of.append(kernels[key])
     return Model(network, steps, tuple(of), target)
+
+
+def _steps(network: Network, target: Device, cache: bool, options: BuildOptions) -> tuple[Step, ...]:
+    """Of CPUs, images in the layout that is predicted to be faster."""
+    if target.kind.threads or target.kind.machine is not None:
+        return steps_of(network, target.kind.machine is None)
+    known: dict[str, float] = {}
+
+    def seconds(step: Step) -> float:
+        if step.expression is None:
+            return 0.0
+        key = _key(step, target)
+        if key not in known:
+            made = build(
+                step.expression, target, inputs=step.given, top_k=UNMEASURED, profile=False, cache=cache,
+                options=options,
+            )  # fmt: skip
+            known[key] = made.predicted_time
+        return known[key]
+
+    return laid_out(network, True, seconds)
+
+
+def _key(step: Step, target: Device) -> str:
+    """The same for steps that one kernel can run."""
+    assert step.expression is not None
+    return expression_text(canonicalize(step.expression, step.given, row_limits(target)))
 
 
 def _network(model: Any, example_inputs: Any) -> Network:

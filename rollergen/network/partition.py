@@ -7,7 +7,7 @@ never stored but as results and for the model's own library; a value that severa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from rollergen.errors import RollergenError
@@ -17,6 +17,7 @@ from rollergen.expr.reads import computed_tensors
 from rollergen.expr.reductions import Reduce, scans_of
 from rollergen.expr.values import Load, takes, walk
 from rollergen.importers.graph import Network, Node, NotExpressedError, Value, identifier
+from rollergen.network.images import channels_last, channels_second, stored_last
 
 VIEW, ELEMENTS, CHAIN = "view", "elements", "chain"
 """What an output is of its node's inputs: rearranged elements; computed element by element; reduced."""
@@ -47,16 +48,17 @@ class Step:
         return ", ".join(dict.fromkeys(node.operator for node in self.nodes))
 
 
-def steps_of(network: Network, taking: bool = True) -> tuple[Step, ...]:
+def steps_of(network: Network, taking: bool = True, last: Collection[str] = ()) -> tuple[Step, ...]:
     """The steps of `network` in the order in which they run; ``taking``: whether kernels may take elements at places
-    that are read."""
-    return _Partition(network, taking).steps()
+    that are read; ``last``: images between steps that are stored with their channels last (see `layouts`)."""
+    return _Partition(network, taking, frozenset(last)).steps()
 
 
 @dataclass
 class _Partition:
     network: Network
     may_take: bool
+    last: frozenset[str]
     values: dict[str, Value] = field(init=False)
     makers: dict[str, Node] = field(init=False)
     kinds: dict[str, str] = field(init=False, default_factory=dict)
@@ -148,8 +150,9 @@ class _Partition:
         def expression(name: str) -> Tensor:
             if name in self.stored and name != value.name:
                 if name not in given:
-                    given[name] = self._given(name, identifier(name, {one.name for one in given.values()}))
-                return given[name]
+                    given[name] = self._stored(name, identifier(name, {one.name for one in given.values()}))
+                    made[name] = channels_second(given[name]) if name in self.last else given[name]
+                return made[name]
             if name not in made:
                 node = self.makers[name]
                 inputs = {one: expression(one) for one in self._tensors(node)}
@@ -159,7 +162,9 @@ class _Partition:
             return made[name]
 
         found = expression(value.name)
-        if found.producer is None:  # a result may not be an argument itself
+        if value.name in self.last:
+            value, found = stored_last(value), channels_last(found)
+        elif found.producer is None:  # a result may not be an argument itself
             whole = found
             found = compute(whole.shape, lambda *i: whole[i])
         return Step(tuple(nodes.values()), tuple(given), (value,), found, tuple(given.values()))
@@ -175,6 +180,14 @@ class _Partition:
         if value.dtype in PACKED:
             raise NotExpressedError(f"{name} is {value.dtype}, which weights alone may be")
         return tensor(called, value.shape, value.dtype, constant=name in self.network.constants)
+
+    def _stored(self, name: str, called: str) -> Tensor:
+        """The value as steps find it in memory."""
+        if name not in self.last:
+            return self._given(name, called)
+        value = stored_last(self.values[name])
+        assert value.shape is not None
+        return tensor(called, value.shape, value.dtype)
 
 
 def _kind(made: Tensor) -> str:

@@ -1,0 +1,54 @@
+"""Which images between steps are stored with their channels last: those where the sum of predicted times is lower.
+
+Vectors of a CPU then hold channels, which every tap of a convolution reads as they lie: tiles of filters and of
+Winograd's transforms (`expr.winograd`) need no copies.  A step reads and writes either layout, so that a conversion is
+part of a step and has its price there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rollergen.importers.graph import Network
+from rollergen.network.images import is_image
+from rollergen.network.partition import Step, steps_of
+
+
+def laid_out(network: Network, taking: bool, seconds: Callable[[Step], float]) -> tuple[Step, ...]:
+    """The steps of `network`, images that are connected by steps in the layout in which all of these take fewer
+    `seconds`; ``taking`` as `steps_of` has it."""
+    plain = steps_of(network, taking)
+    groups = _connected(plain, _free(network, plain))
+    if not groups:
+        return plain
+    names = frozenset().union(*groups)
+    moved = steps_of(network, taking, names)
+    last: set[str] = set()
+    for group in groups:
+        touched = [number for number, step in enumerate(plain) if group & _names(step)]
+        sum_of = lambda steps, touched=touched: sum(seconds(steps[number]) for number in touched)
+        if sum_of(moved) < sum_of(plain):
+            last |= group
+    return moved if last == names else steps_of(network, taking, last)
+
+
+def _free(network: Network, steps: Sequence[Step]) -> set[str]:
+    """Images that kernels alone make and read: arguments, results and what the model's own library reads stay."""
+    found = {one.name for step in steps if step.expression is not None for one in step.outputs if is_image(one)}
+    held = {name for step in steps if step.expression is None for name in step.inputs}
+    return found - held - set(network.outputs)
+
+
+def _names(step: Step) -> set[str]:
+    return {*step.inputs, *(one.name for one in step.outputs)}
+
+
+def _connected(steps: Sequence[Step], free: set[str]) -> list[set[str]]:
+    """Groups of those that steps have in common."""
+    groups: list[set[str]] = []
+    for step in steps:
+        own = _names(step) & free
+        if own:
+            meeting = [group for group in groups if group & own]
+            groups = [group for group in groups if not group & own] + [own.union(*meeting)]
+    return groups

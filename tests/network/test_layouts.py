@@ -1,0 +1,70 @@
+"""Images between steps with their channels last: chosen by the sum of prices, right, and only between kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.network.layouts import laid_out
+
+torch = pytest.importorskip("torch")
+from rollergen.importers.torch_models import exported, imported  # noqa: E402
+
+
+class Chain(torch.nn.Module):
+    """Two convolutions with a sum beside them, and one whose channels are its result's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(3, 8, 3, 2, 1), torch.nn.Conv2d(8, 8, 3, 1, 1)
+        self.last = torch.nn.Conv2d(8, 4, 1)
+
+    def forward(self, x):
+        y = torch.relu(self.first(x))
+        return self.last(torch.relu(self.second(y) + y))
+
+
+def network():
+    torch.manual_seed(0)
+    module, x = Chain().eval(), torch.randn(2, 3, 13, 11)
+    return imported(exported(module, (x,)), "Chain"), module, x
+
+
+def outputs(steps):
+    return [step.outputs[0].shape for step in steps]
+
+
+def test_the_cheaper_sum_decides():
+    made, _, _ = network()
+    last = lambda step: step.outputs[0].shape[-1] == 8
+    assert outputs(laid_out(made, True, lambda step: 1.0 if last(step) else 2.0)) == [
+        (2, 7, 6, 8), (2, 7, 6, 8), (2, 4, 7, 6),
+    ]  # fmt: skip
+    assert outputs(laid_out(made, True, lambda step: 2.0 if last(step) else 1.0)) == [
+        (2, 8, 7, 6), (2, 8, 7, 6), (2, 4, 7, 6),
+    ]  # fmt: skip
+
+
+def test_values_of_the_models_own_library_stay_as_they_are():
+    made, _, _ = network()
+    steps = laid_out(made, True, lambda step: 1.0)
+    assert all(one.name not in {name for step in steps for name in step.inputs} for one in steps[-1].outputs)
+    assert steps[0].given[0].shape == (2, 3, 13, 11)
+
+
+def test_either_layout_computes_the_model(monkeypatch, tmp_path):
+    made, module, x = network()
+    with torch.no_grad():
+        want = module(x).numpy()
+    for factor in (0.5, 2.0):  # of what steps take that touch a moved image
+        steps = lambda network, target, cache, options, factor=factor: laid_out(
+            network, True, lambda step: factor if step.outputs[0].shape[-1] == 8 else 1.0
+        )
+        monkeypatch.setattr("rollergen.network.compiling._steps", steps)
+        model = rg.compile(made, None, "cpu", profile=False)
+        assert (model.steps[0].outputs[0].shape[-1] == 8) == (factor < 1)
+        np.testing.assert_allclose(np.asarray(model(x)), want, rtol=1e-5, atol=1e-5)
+        assert sum(one.compared for one in model.check(x)) > 100
+        model.save(tmp_path / str(factor))
+        np.testing.assert_array_equal(np.asarray(rg.load(tmp_path / str(factor))(x.numpy())), np.asarray(model(x)))
