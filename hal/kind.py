@@ -30,6 +30,7 @@ class Kind:
     ``matrix_instructions``, ``asynchronous_copies``: it has them, and its language has words for them.
     ``dot_products``: dtypes of the bytes that its instruction for dot products multiplies, for which its language has
     words.
+    ``float64``: it computes in that; else functions of float32 are written without.
     ``bounds_registers``: its kernels say how many of their blocks are meant to share a unit.
     ``machine``: what makes and reads its programs where these are no launches of blocks.
     """
@@ -45,6 +46,7 @@ class Kind:
     matrix_instructions: bool
     asynchronous_copies: bool
     dot_products: frozenset[tuple[str, str]]
+    float64: bool
     bounds_registers: bool
     machine: Machine | None
 
@@ -82,6 +84,7 @@ def kind_of(device: Device) -> Kind:
         matrix_instructions=shared is not None and languages[0].matrix_instructions and matrices,
         asynchronous_copies=copies and languages[0].asynchronous_copies,
         dot_products=dots[0] if dots and languages[0].dot_products else frozenset(),
+        float64=any(one.dtype == "float64" for one in device.instructions),
         bounds_registers=any(one.bounds_registers for one in languages),
         machine=next((one.machine for one in languages if one.machine is not None), None),
     )

@@ -116,8 +116,8 @@ class BufferRuntime:
         """Raises BuildError with the compiler's log, and for text in double where the device has none."""
         if _DOUBLE.search(text) and "cl_khr_fp64" not in self.extensions:
             raise BuildError(
-                f"the source computes in double, as powers of float32 do too, and {self.facts} has no cl_khr_fp64; "
-                "expected float32 without rg.pow, such as x * x, rg.sqrt(x) or rg.exp(y * rg.log(x))"
+                f"the source computes in double, and {self.facts} has no cl_khr_fp64; expected no float64, and no "
+                "integers that become float16 or bfloat16, which pass through it"
             )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -139,7 +139,7 @@ class OpenCL(CFamily):
     the threads of one execution width, which then is a sub-group, exchange registers (the dialect again).
     ``steps``: of an unrolled loop, where it may be unrolled in part, that the compiler is to see at once, 0: all (the
     dialect's ``unrolled_steps``): one that starts all loads of what it sees keeps them all in registers, and spills.
-    ``masked``: as `Kind.masked_stores` and `Kind.masked_loads`.
+    ``masked``: as `Kind.masked_stores` and `Kind.masked_loads`; ``float64``: as `Kind.float64`.
     """
 
     language = "opencl"
@@ -147,13 +147,14 @@ class OpenCL(CFamily):
     scopes: ClassVar[Mapping[str, str]] = {"global": "global ", "local": "local ", "private": ""}
 
     def __init__(
-        self, attribute: str = "", exchange_extension: str = "", steps: int = 0, masked: tuple[Vectors, Vectors] = NONE
-    ) -> None:
+        self, attribute: str = "", exchange_extension: str = "", steps: int = 0, masked: tuple[Vectors, Vectors] = NONE,
+        float64: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.attribute = attribute
         self.exchange_extension = exchange_extension
         self.steps = steps
-        self.features = Features(bool(exchange_extension), {}, *masked)
+        self.features = Features(bool(exchange_extension), {}, *masked, float64=float64)
 
     def head(self, kernel: Kernel) -> str:
         attributes = f"__attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"
@@ -349,7 +350,8 @@ def printer(device: Device) -> OpenCL:
     dialect = device.dialect(OpenCL.language)
     steps = int(dialect.get("unrolled_steps") or 0)
     masked = device.kind.masked_stores, device.kind.masked_loads
-    return OpenCL(dialect.get("kernel_attribute", ""), dialect.get("exchange_extension", ""), steps, masked)
+    attribute, extension = dialect.get("kernel_attribute", ""), dialect.get("exchange_extension", "")
+    return OpenCL(attribute, extension, steps, masked, device.kind.float64)
 
 
 _SWEEP = """kernel void sweep(global int *memory)

@@ -16,12 +16,14 @@ class Features:
     ``abs``.
     ``masked_stores``, ``masked_loads``: vectors (dtype, lanes) of which chosen lanes may be written, or read, at once
     (the ``mask`` of `ir.Write` and `expressions.Read`).
+    ``float64``: the device computes in it; functions of float32 are else written without.
     """
 
     exchanges: bool = False
     functions: Mapping[str, str] = field(default_factory=dict)
     masked_stores: frozenset[tuple[str, int]] = frozenset()
     masked_loads: frozenset[tuple[str, int]] = frozenset()
+    float64: bool = True
 
 
 PLAIN = Features()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from rollergen.lower import narrow_floats
+from rollergen.lower import float_pairs, narrow_floats
 from rollergen.lower.expressions import BITS, Call, Convert, Expr, Number, Operation, Shuffle
 from rollergen.lower.function_bodies import Body, use
 from rollergen.lower.ir import Function
@@ -56,6 +56,8 @@ def call(out: Writer, name: str, *operands: Expr) -> Expr:
     if x.dtype == "float64" and name in _FOUR_LANES:
         return _of_four_lanes(out.functions, name, *operands)
     make = _OURS.get(name) if x.dtype == "float32" else _WIDE.get(name)
+    if name == "pow" and not out.float64:
+        make = partial(_pow, size_of=_size_in_pairs)
     if make is None:
         return Call(name, operands, x.dtype, x.lanes)
     return use(out.functions, make, name, *operands)
@@ -193,13 +195,25 @@ def _rsqrt(b: Body, x: Expr) -> Expr:
     return Operation("div", (b.number(1.0), root), x.dtype, b.lanes)
 
 
-def _pow(b: Body, x: Expr, y: Expr) -> Expr:
-    """exp(y log |x|) in float64, whose log and exp need no more than 10 digits here; then IEEE 754's sign and
-    exceptions: 1 for y = 0 and for x = 1, NaN for negative finite x unless y is whole, the sign of x for odd y."""
-    t = b.let("wide", Convert(_magnitude(b, x), "float64"))
-    power = b.let("m", b.mul(Convert(y, "float64"), _wide_log(b, t)))
-    size = b.let("z", Convert(_wide_exp(b, power), "float32"))
-    size = b.let("i", b.where("eq", b.let("a", Convert(t, "float32")), 1.0, 1.0, size))
+def _size_in_float64(b: Body, t: Expr, y: Expr) -> Expr:
+    """t^y, whose log and exp need no more than 10 digits here."""
+    power = b.let("m", b.mul(Convert(y, "float64"), _wide_log(b, b.let("wide", Convert(t, "float64")))))
+    return Convert(_wide_exp(b, power), "float32")
+
+
+def _size_in_pairs(b: Body, t: Expr, y: Expr) -> Expr:
+    """The same without float64: what the product with the logarithm is off by is small, and exp(off) = 1 + off."""
+    power, off = float_pairs.log_times(b, t, y)
+    near = b.let("z0", b.own(_exp, "exp", power))
+    return b.where("le", near, _LARGEST, b.add(near, b.mul(near, off)), near)
+
+
+def _pow(b: Body, x: Expr, y: Expr, size_of: Callable[[Body, Expr, Expr], Expr] = _size_in_float64) -> Expr:
+    """exp(y log |x|); then IEEE 754's sign and exceptions: 1 for y = 0 and for x = 1, NaN for negative finite x unless
+    y is whole, the sign of x for odd y."""
+    t = _magnitude(b, x)
+    size = b.let("z", size_of(b, t, y))
+    size = b.let("i", b.where("eq", t, 1.0, 1.0, size))
     half = b.let("h", b.mul(y, 0.5))
     odd = b.where("eq", b.own(_floor, "floor", half), half, size, Operation("neg", (size,), "float32", b.lanes))
     fractional = b.let("r", b.where("eq", b.mul(x, 2.0), x, size, float("nan")))  # equal: 0 and infinities

@@ -65,8 +65,8 @@ class _PointerBlock:
 class Writer:
     """Builds the body of one kernel.  ``ranges`` collects the bounds of all integer variables.
 
-    ``unrolled``: variables that are numbers to the compiler.  ``native``, ``masked_stores`` and ``masked_loads``: of
-    the language, see `Features`.
+    ``unrolled``: variables that are numbers to the compiler.  ``native``, ``masked_stores``, ``masked_loads`` and
+    ``float64``: of the language, see `Features`.
     """
 
     def __init__(self, names: Names, features: Features = PLAIN) -> None:
@@ -74,6 +74,7 @@ class Writer:
         self._scopes = names.scopes
         self.native = features.functions
         self.masked_stores, self.masked_loads = features.masked_stores, features.masked_loads
+        self.float64 = features.float64
         self.ranges: dict[str, Bounds] = {}
         self.unrolled: frozenset[str] = frozenset()
         self.functions: dict[str, Function] = {}

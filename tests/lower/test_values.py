@@ -87,9 +87,9 @@ def test_log_is_right_at_the_ends_of_its_range():
         np.testing.assert_allclose(got, np.log(x.astype(np.float64)), rtol=2e-7)
 
 
-@pytest.mark.parametrize("device", ["cpu", "v100"])
+@pytest.mark.parametrize(("device", "units"), [("cpu", 1), ("v100", 1), ("mali", 1.5)])  # the last without float64
 @pytest.mark.parametrize(("low", "high", "exponents"), [(0, 4, 30), (0.99, 1.01, 5000), (1e-38, 1e-30, 1), (1e30, 3e38, 1)])
-def test_powers_err_by_one_unit_in_the_last_place(low, high, exponents, device):
+def test_powers_err_by_one_unit_in_the_last_place(low, high, exponents, device, units):
     rng = np.random.default_rng(3)
     x, z = rng.uniform(low, high, 20000).astype(F32), rng.uniform(-exponents, exponents, 20000).astype(F32)
     value = Binary("pow", x_load(elements=x.size), x_load(name="Z", elements=x.size), F32)
@@ -97,17 +97,24 @@ def test_powers_err_by_one_unit_in_the_last_place(low, high, exponents, device):
     with np.errstate(over="ignore"):
         want = x.astype(np.float64) ** z
     kept = (want > 1.2e-38) & (want < 3.4e38)
-    assert kept.sum() > 1000 and units_apart(got[kept], want[kept]).max() <= 1
+    assert kept.sum() > 1000 and units_apart(got[kept], want[kept]).max() <= units
     assert np.isinf(got[want > 3.5e38]).all() and (got[want < 1e-46] == 0).all()
 
 
-def test_powers_of_special_numbers_are_those_of_the_standard():
+@pytest.mark.parametrize("device", ["cpu", "mali"])
+def test_powers_of_special_numbers_are_those_of_the_standard(device):
     special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, -2.5, 1e-45, 2.0**24, -(2.0**24) + 1]
     x, z = (a.reshape(-1).astype(F32) for a in np.meshgrid(special, special))
     value = Binary("pow", x_load(elements=x.size), x_load(name="Z", elements=x.size), F32)
-    got = compute(value, x, Z=z)
+    got = compute(value, x, device, Z=z)
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(got, np.power(x, z), rtol=2e-7)
+
+
+def test_powers_use_no_float64_on_a_device_without():
+    value = Binary("pow", x_load(elements=64), x_load(name="Z", elements=64), F32)
+    texts = {name: emit(elementwise(value, 64, name, 4, None), DEVICES[name]).text for name in ("mi50", "mali")}
+    assert "double" in texts["mi50"] and "double" not in texts["mali"]
 
 
 ENDS = [0.0, 5e-324, 1e-310, 2.0**-1022, 1e-300, 1e-20, 0.1, 1 / 3, 0.5, 1.0, 1 + 2.0**-52, 1.5, 2.0, 2.5, 3.0, 26.0,

@@ -52,7 +52,7 @@ def test_what_a_device_does_not_compute_in_is_no_instruction_of_it(runtime):
     assert "float64" in has and "float16" not in has  # PoCL's CPU
     bare = replace_extensions(runtime, ())
     assert {one.dtype for one in base_of(bare).instructions} == {"float32", "int8"}
-    with pytest.raises(BuildError, match=r"no cl_khr_fp64; expected float32 without rg\.pow"):
+    with pytest.raises(BuildError, match="no cl_khr_fp64; expected no float64"):
         bare.compile("kernel void f(global float *x) { x[0] = (float)((double)x[0] + 1); }")
     assert bare.compile("/* double */\nkernel void f(global float *x) { x[0] = 1; }")
 
