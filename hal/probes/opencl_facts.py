@@ -13,12 +13,15 @@ from typing import Any
 
 from rollergen.hal.changes import changed, json_path, paths
 from rollergen.hal.load import known_names, load_device
+from rollergen.hal.probes.opencl_sub_groups import SubGroups, sub_groups
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.opencl_devices import GPU, NAME, PLATFORM, describes, opencl_target, runs_on
 from rollergen.hal.spec import Device, Target
 
 ALIKE = (("mali", "mali-g71"), ("", "mi50"))
 """Of a device whose architecture no spec has: what stands in its name, and the built-in spec that is most like it."""
+EXCHANGING = "v100"
+"""The device whose cost of an exchange of registers stands for all: assumed, a shared load and an addition."""
 EXTENSIONS = {"float64": "cl_khr_fp64", "float16": "cl_khr_fp16"}
 """What a device has that computes in these."""
 LAYERS = ("registers", "shared", "l1", "l2", "dram")
@@ -75,10 +78,22 @@ def described(
         device = replace(device, instructions=bare)
         origins = {path: origin for path, origin in origins.items() if not path.endswith("peak_dense_tflop_s")}
     target = _target(runtime, next(one for one in device.targets if one.language == NAME))
+    exchanging = sub_groups(runtime)
+    if exchanging is not None:
+        device, target = _exchanging(device, target, exchanging)
+        origins["costs.shuffle_clocks"] = ("assumed", f"as {EXCHANGING} has it")
     return replace(
         device, name=name, title=f"{runtime.facts.name} of {runtime.facts.platform}", verified=(), targets=(target,),
         provenance=tuple(sorted(origins.items())),
     )  # fmt: skip
+
+
+def _exchanging(device: Device, target: Target, found: SubGroups) -> tuple[Device, Target]:
+    """With registers exchanged within sub-groups, at the cost of the device that has one."""
+    clocks = dict(load_device(EXCHANGING).costs)["shuffle_clocks"]
+    costs = tuple(sorted({"shuffle_clocks": clocks, **dict(device.costs)}.items()))
+    dialect = tuple(sorted({**dict(target.dialect), **found.dialect}.items()))
+    return replace(device, costs=costs), replace(target, dialect=dialect)
 
 
 def _target(runtime: BufferRuntime, base: Target) -> Target:
@@ -119,7 +134,11 @@ def _rounded_down(size: int) -> int:
 
 
 def _width(runtime: BufferRuntime, base: Device) -> int:
-    """Threads that run side by side, as the compiler plans a small kernel; as the base has it, where that is none."""
+    """Threads of a sub-group that exchanges registers; else those that run side by side, as the compiler plans a small
+    kernel; as the base has it, where that is none."""
+    exchanging = sub_groups(runtime)
+    if exchanging is not None:
+        return exchanging.width
     opencl: Any = runtime.opencl
     kernel = runtime.compile(_WIDTH_TEXT).kernel("width").raw
     multiple = opencl.kernel_work_group_info.PREFERRED_WORK_GROUP_SIZE_MULTIPLE

@@ -11,17 +11,29 @@ from tests.opencl.sample import problems
 
 pytest.importorskip("pyopencl", reason="the extra [cpu] is not installed")
 INTEL = Path(sys.prefix) / "lib" / "libintelocl.so"
+needs_intel = pytest.mark.skipif(not INTEL.exists(), reason="the extra [intel] is not installed")
 
 
 def test_a_sample_is_right_on_pocl_with_memory_of_its_own():
     assert problems("pocl:0", 30)[0] == {}
 
 
-@pytest.mark.skipif(not INTEL.exists(), reason="the extra [intel] is not installed")
-def test_a_sample_is_right_on_intels_runtime(tmp_path):
-    (tmp_path / "intel.icd").write_text(f"{INTEL}\n")  # the wheel's own names a folder of its maker's
+def on_intel(folder, module, *words):
+    """A module of the tests with Intel's platform visible."""
+    (folder / "intel.icd").write_text(f"{INTEL}\n")  # the wheel's own names a folder of its maker's
     done = subprocess.run(
-        [sys.executable, "-m", "tests.opencl.sample", "intel", "15"], cwd=Path(__file__).parents[2], text=True,
-        env={**os.environ, "OCL_ICD_VENDORS": str(tmp_path)}, capture_output=True, timeout=600, check=False,
+        [sys.executable, "-m", f"tests.opencl.{module}", "intel", *words], cwd=Path(__file__).parents[2], text=True,
+        env={**os.environ, "OCL_ICD_VENDORS": str(folder)}, capture_output=True, timeout=600, check=False,
     )  # fmt: skip
-    assert done.returncode == 0 and "8 of 8 right on " in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@needs_intel
+def test_a_sample_is_right_on_intels_runtime(tmp_path):
+    assert "8 of 8 right on " in on_intel(tmp_path, "sample", "15")
+
+
+@needs_intel
+def test_reductions_exchange_registers_within_intels_sub_groups(tmp_path):
+    assert "registers exchanged within 32 threads" in on_intel(tmp_path, "exchanges")
