@@ -244,7 +244,8 @@ def test_rows_of_earlier_formats_lack_fields_that_were_added_since(name):
     for made in rg.construct(EXPRESSIONS[name](), "v100", 3):
         program = replace(made, launches=())
         data = to_json(program)
-        added = {"Stage": ("superstep", "prefetch"), "RProgram": ("tile_mappings", "launches"), "Buffer": ("packs",)}
+        since = ("superstep", "prefetch", "inner", "winograd")
+        added = {"Stage": since, "RProgram": ("tile_mappings", "launches"), "Buffer": ("packs",)}
         for row in data["nodes"]:
             names = [field for field, _ in NODES[SIGNATURES[row[0]]]]
             for field in added.get(row[0], ()):
