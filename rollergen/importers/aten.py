@@ -11,8 +11,9 @@ from rollergen.expr import language as rg
 from rollergen.expr.dtypes import ITEMSIZE, dtype_name, is_float
 from rollergen.expr.einsum import einsum
 from rollergen.expr.language import Tensor
-from rollergen.expr.operators.arguments import broadcast_index, broadcast_shape, elementwise
+from rollergen.expr.operators.arguments import elementwise
 from rollergen.importers.graph import NotExpressedError
+from rollergen.importers.places import indexed, put
 
 Function = Callable[..., Any]
 
@@ -250,25 +251,10 @@ def _select(x: Tensor, dim: int, index: int) -> Tensor:
     return ops.getitem(x, (*(slice(None),) * (dim % x.ndim), index))
 
 
-def _index(x: Tensor, indices: Sequence[Any]) -> Tensor:
-    """``x[..., index, ...]``: indices that are neighbours, broadcast together, in their place; others in front."""
-    at = [d for d, one in enumerate(indices) if one is not None]
-    tensors = [one for one in indices if isinstance(one, Tensor)]
-    if any(one.dtype == "bool" for one in tensors):
-        raise NotExpressedError("the shape of what a mask selects depends on data")
-    shape = broadcast_shape("index", *tensors) if tensors else ()
-    first = at[0] if at == list(range(at[0], at[0] + len(at))) else 0
-    last = first + len(shape)
-
-    def element(*i: Any) -> Any:
-        others, taken = iter((*i[:first], *i[last:])), {}
-        for d in at:
-            one = indices[d]
-            taken[d] = one[broadcast_index(one.shape, i[first:last])] if isinstance(one, Tensor) else one % x.shape[d]
-        return x[tuple(taken[d] if d in taken else next(others) for d in range(x.ndim))]
-
-    rest = [extent for d, extent in enumerate(x.shape) if d not in at]
-    return rg.compute((*rest[:first], *shape, *rest[first:]), element)
+def _index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
+    if accumulate:
+        raise NotExpressedError("values that are added up")
+    return put(x, indices, lambda shape: _cast(_expand(values, shape), x.dtype))
 
 
 def _parts(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
@@ -385,7 +371,8 @@ TABLE: dict[str, Function] = {
     "t": lambda x: ops.permute(x, (1, 0)) if x.ndim == 2 else x, "expand": _expand, "slice": _slice, "select": _select,
     "split": _split, "split_with_sizes": _parts,
     "unbind": lambda x, dim=0: [_select(x, dim, index) for index in range(x.shape[dim])],
-    "embedding": lambda weight, ids, *_: ops.embedding(ids, weight), "index": _index, "index_select": ops.index_select,
+    "embedding": lambda weight, ids, *_: ops.embedding(ids, weight), "index": indexed, "index_put": _index_put,
+    "index_select": ops.index_select,
     "gather": lambda x, dim, index, *_, **more: ops.gather(x, dim, index),
     "cat": _concat, "stack": lambda tensors, dim=0: _concat([_with(one, dim) for one in tensors], dim),
     "roll": _roll, "flip": lambda x, dims: ops.getitem(x, tuple(

@@ -129,10 +129,13 @@ def _defined(domain: str, name: str) -> bool:
 
 def _with_norms_folded(graph: onnx.GraphProto, known: dict[str, np.ndarray]) -> list[onnx.NodeProto]:
     """The nodes, batch norms written into the weights of the convolutions that they alone read."""
+    for p in graph.node:  # exporters keep equal weights once
+        if p.op_type == "Identity" and p.input[0] in known:
+            known[p.output[0]] = known[p.input[0]]
     readers: dict[str, int] = {}
     for name in (*(name for p in graph.node for name in _read(p)), *(one.name for one in graph.output)):
         readers[name] = readers.get(name, 0) + 1
-    made = {p.output[0]: n for n, p in enumerate(graph.node) if p.op_type == "Conv"}
+    made = {p.output[0]: n for n, p in enumerate(graph.node) if p.op_type in ("Conv", "ConvTranspose")}
     nodes: list[onnx.NodeProto | None] = list(graph.node)
     for n, norm in enumerate(graph.node):
         at = made.get(norm.input[0]) if norm.op_type == "BatchNormalization" else None
@@ -142,8 +145,11 @@ def _with_norms_folded(graph: onnx.GraphProto, known: dict[str, np.ndarray]) -> 
         gamma, beta, mean, var = (known[name] for name in norm.input[1:])
         bias = known[before.input[2]] if len(before.input) > 2 else None
         eps = next((a.f for a in norm.attribute if a.name == "epsilon"), 1e-5)
+        groups = next((a.i for a in before.attribute if a.name == "group"), 1)
+        transposed = groups if before.op_type == "ConvTranspose" else 0
         names = [f"{before.output[0]}: {what}" for what in ("weight", "bias")]
-        parameters = norm_folded(known[before.input[1]], bias, gamma, beta, mean, var, eps=eps)
+        weight = known[before.input[1]]
+        parameters = norm_folded(weight, bias, gamma, beta, mean, var, eps=eps, transposed_groups=transposed)
         known |= dict(zip(names, parameters, strict=True))
         folded = onnx.NodeProto()
         folded.CopyFrom(before)
@@ -158,7 +164,7 @@ def _read(proto: onnx.NodeProto) -> list[str]:
     """Names of the values that a node reads, in its subgraphs too."""
     names = dict.fromkeys(name for name in proto.input if name)
     for attribute in proto.attribute:
-        for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs):
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
             own = {one.name for one in (*graph.input, *graph.initializer)} | {o for p in graph.node for o in p.output}
             inside = [name for p in graph.node for name in _read(p)] + [one.name for one in graph.output]
             names |= dict.fromkeys(name for name in inside if name not in own)

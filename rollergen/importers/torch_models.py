@@ -16,7 +16,8 @@ from rollergen.importers.folding import norm_folded
 from rollergen.importers.graph import Network, Node, NotExpressedError, Value
 from rollergen.runtime.interop import to_torch, view
 
-_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+_TRANSPOSED = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", *_TRANSPOSED)
 _BATCH_NORM = "_native_batch_norm_legit_no_training"
 
 
@@ -268,6 +269,13 @@ def _with_norm(convolution: _Call, norm: _Call, known: dict[str, np.ndarray]) ->
     x, w, b, *rest = (*convolution.arguments, None)[: max(3, len(convolution.arguments))]
     gamma, beta, mean, var, _, eps = norm.arguments[1:]
     names = f"{convolution.source}_weight", f"{convolution.source}_bias"
-    made = norm_folded(*map(array, (w, b, gamma, beta, mean, var)), eps=eps)
+    groups = _groups(convolution) if convolution.operator in _TRANSPOSED else 0
+    made = norm_folded(*map(array, (w, b, gamma, beta, mean, var)), eps=eps, transposed_groups=groups)
     known |= dict(zip(names, made, strict=True))
     return replace(convolution, arguments=(x, *map(_Reference, names), *rest))
+
+
+def _groups(transposed: _Call) -> int:
+    """After its stride, padding and output padding."""
+    given: int = (*transposed.arguments[6:7], transposed.named.get("groups", 1))[0]
+    return given

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 from rollergen.build import build
 from rollergen.construct.planning import row_limits
-from rollergen.errors import ArgumentError, shown
+from rollergen.errors import ArgumentError, ConstructionError, ExpressionError, NonAffineIndexError, shown
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.spec import Device
 from rollergen.importers import torch_models
@@ -25,6 +26,10 @@ from rollergen.targets import resolve
 
 UNMEASURED = 2
 """Programs of each kernel that are emitted where none is measured: the first, and what it is compared with."""
+
+
+_NO_KERNEL = (ExpressionError, NonAffineIndexError, ConstructionError)
+"""Why a step has no kernel, and its nodes are left to their own library; other errors are the caller's or ours."""
 
 
 def compile(
@@ -52,8 +57,8 @@ def compile(
     progress
         Called with (what, done, of) as steps have their kernels; None: nobody is.
 
-    An operator without a counterpart in `rg.ops` is run by torch, or by ONNX's reference implementation, as a step of
-    its own that `Model.layers` names.
+    An operator without a counterpart in `rg.ops`, or for which no kernel can be constructed, is run by torch, or by
+    ONNX's reference implementation, as a step of its own that `Model.layers` names.
 
     Raises ArgumentError for another kind of model, one in training mode, or one that changes a state; ShapeError for
     example inputs that do not fit an ONNX model; otherwise as `rollergen.build`.
@@ -63,7 +68,7 @@ def compile(
     target = resolve(device)
     network = _network(model, example_inputs)
     kernels: dict[str, Kernel] = {}
-    of: list[Kernel | None] = []
+    made: list[tuple[Step, Kernel | None]] = []
     progress = progress or silent
     steps = _steps(network, target, cache, options)
     if top_k is None and (profile is False or not is_present(target)):
@@ -72,13 +77,17 @@ def compile(
     for number, step in enumerate(steps):
         progress("steps", number, len(steps))
         if step.expression is None:
-            of.append(None)
+            made.append((step, None))
             continue
-        key = _key(step, target)
-        if key not in kernels:
-            kernels[key] = build(step.expression, target, inputs=step.given, **settings)
-        of.append(kernels[key])
-    return Model(network, steps, tuple(of), target)
+        try:
+            key = _key(step, target)
+            if key not in kernels:
+                kernels[key] = build(step.expression, target, inputs=step.given, **settings)
+        except _NO_KERNEL as error:
+            made += [(Step((one,), one.inputs, one.outputs, reason=str(error)), None) for one in step.nodes]
+        else:
+            made.append((step, kernels[key]))
+    return Model(network, [step for step, _ in made], tuple(kernel for _, kernel in made), target)
 
 
 def _steps(network: Network, target: Device, cache: bool, options: BuildOptions) -> tuple[Step, ...]:
@@ -90,13 +99,16 @@ def _steps(network: Network, target: Device, cache: bool, options: BuildOptions)
     def seconds(step: Step) -> float:
         if step.expression is None:
             return 0.0
-        key = _key(step, target)
-        if key not in known:
-            made = build(
-                step.expression, target, inputs=step.given, top_k=UNMEASURED, profile=False, cache=cache,
-                options=options,
-            )  # fmt: skip
-            known[key] = made.predicted_time
+        try:
+            key = _key(step, target)
+            if key not in known:
+                made = build(
+                    step.expression, target, inputs=step.given, top_k=UNMEASURED, profile=False, cache=cache,
+                    options=options,
+                )  # fmt: skip
+                known[key] = made.predicted_time
+        except _NO_KERNEL:
+            return math.inf
         return known[key]
 
     return laid_out(network, True, seconds)

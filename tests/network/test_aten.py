@@ -34,6 +34,8 @@ FAMILIES = {
         lambda x: x.repeat(2, 1, 1, 2), lambda x: F.pixel_shuffle(x, 2), torch.tril, lambda x: x.unfold(2, 3, 2),
         lambda x: F.unfold(x, (3, 2), padding=1), lambda x: F.conv_transpose1d(x[0], x[0, 0, :, :3, None].mT),
         lambda x: F.conv_transpose3d(x[None], x[:, None, :2, :2, :2], stride=2),
+        lambda x: x.index_copy(2, torch.tensor([4, 0]), x[:, :, 1:3] * 2),
+        lambda x: torch.ops.aten.index_put(x, [None, torch.tensor([-1, 2])], x[:, :2, :, :1] + 1),
         lambda x: torch.slice_scatter(x, x[:, :, :2] * 2, 2, 1, 5, 2), lambda x: x.select_scatter(x[:, 0] + 1, 1, -1),
     ],
 }  # fmt: skip

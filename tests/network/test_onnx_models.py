@@ -56,8 +56,12 @@ def sorted_rows():
 
 def chosen():
     """A branch that reads values from outside of it."""
-    then = helper.make_graph([helper.make_node("Mul", ["r", "r"], ["t"])], "then", [], [helper.make_tensor_value_info("t", FLOAT, [3, 4])])
-    other = helper.make_graph([helper.make_node("Neg", ["r"], ["e"])], "else", [], [helper.make_tensor_value_info("e", FLOAT, [3, 4])])
+    then = helper.make_graph(
+        [helper.make_node("Mul", ["r", "r"], ["t"])], "then", [], [helper.make_tensor_value_info("t", FLOAT, [3, 4])]
+    )
+    other = helper.make_graph(
+        [helper.make_node("Neg", ["r"], ["e"])], "else", [], [helper.make_tensor_value_info("e", FLOAT, [3, 4])]
+    )
     return model(
         [("Relu", "x", "r", {}), ("ReduceSum", "x", "total", {"keepdims": 0}), ("Greater", "total zero", "c", {}),
          ("If", "c", "y", {"then_branch": then, "else_branch": other})],
@@ -126,6 +130,19 @@ def test_what_has_no_counterpart_runs_in_the_reference_and_says_why(name, host):
 def test_a_batch_norm_is_written_into_the_convolution_before_it():
     steps = rg.compile(convolutions(), None, "v100", profile=False).steps
     assert [step.operators for step in steps] == ["Conv, Relu", "Conv, Add, Reshape", "Gemm"]
+
+
+def test_a_batch_norm_whose_weights_are_kept_once_is_written_into_the_transposed_convolution_before_it():
+    """Exporters name equal weights by Identity."""
+    proto = model(
+        [("ConvTranspose", "x w", "c", {}), ("Identity", "gamma", "beta", {}),
+         ("BatchNormalization", "c gamma beta beta var", "y", {})],
+        [("x", FLOAT, [1, 4, 3, 3])], [("y", FLOAT, [1, 6, 5, 5])],
+        w=weights(4, 6, 3, 3), gamma=weights(6), var=weights(6) ** 2 + 1,
+    )  # fmt: skip
+    ours, x = rg.compile(proto, None, "cpu", profile=False), weights(1, 4, 3, 3)
+    assert [step.operators for step in ours.steps] == ["ConvTranspose"]
+    np.testing.assert_allclose(ours(x), ReferenceEvaluator(proto).run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
 
 
 def test_a_file_is_read_and_called_by_position_or_by_name(tmp_path):

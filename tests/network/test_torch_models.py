@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.errors import ArgumentError, CheckFailedError, DtypeError, ShapeError
+from rollergen.errors import ArgumentError, CheckFailedError, ConstructionError, DtypeError, ShapeError
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -135,6 +135,40 @@ def test_a_batch_norm_is_written_into_the_convolution_before_it():
     ]  # fmt: skip
 
 
+class Upwards(nn.Module):
+    """Norms after transposed convolutions, one of them in groups."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.norm = nn.ConvTranspose2d(4, 6, 3, 2, groups=2, bias=False), nn.BatchNorm2d(6)
+        self.last, self.other = nn.ConvTranspose1d(6, 4, 3), nn.BatchNorm1d(4)
+        for norm in (self.norm, self.other):
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, x):
+        return torch.relu(self.other(self.last(torch.relu(self.norm(self.wide(x))).flatten(2))))
+
+
+def test_a_batch_norm_is_written_into_the_transposed_convolution_before_it():
+    net, x = seeded(Upwards), torch.randn(1, 4, 5, 5)
+    model = compiled(net, x)
+    assert [step.operators for step in model.steps] == ["conv_transpose2d, relu, view", "conv_transpose1d, relu"]
+    torch.testing.assert_close(model(x), net(x).detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_step_without_a_kernel_is_left_to_torch_node_by_node(monkeypatch):
+    def refused(expression, *_, **__):
+        raise ConstructionError(f"{expression.name}: nothing fits")
+
+    monkeypatch.setattr("rollergen.network.compiling.build", refused)
+    net, x = seeded(Residual), torch.randn(1, 3, 8, 8)
+    model = compiled(net, x)
+    assert "conv2d" in [one.operators for one in model.layers]
+    assert all(one.kernel is None and "nothing fits" in one.reason for one in model.layers)
+    torch.testing.assert_close(model(x), net(x).detach())
+
+
 def test_layers_that_are_alike_share_a_kernel_and_keep_their_own_weights():
     model = seeded(lambda: nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(3))))
     x = torch.randn(4, 8)
@@ -185,7 +219,9 @@ def test_the_first_layer_beyond_its_bound_is_named():
     ours(x)
     with torch.no_grad():
         model[2].bias += 1e-4  # the kernel has read it, the definition has not
-    with pytest.raises(CheckFailedError, match=r"linear_1 \(linear\): \d+ of \d+ compared elements of linear_1 are wrong"):
+    with pytest.raises(
+        CheckFailedError, match=r"linear_1 \(linear\): \d+ of \d+ compared elements of linear_1 are wrong"
+    ):
         ours.check(x)
 
 
