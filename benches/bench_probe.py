@@ -4,7 +4,9 @@
 what `devices check` says.  ``--part choices``: ten operators, the first choices from the first probed spec, from the
 file devices/cpu.json with what the operating system tells of this machine (caches, cores, vectors) and no measured
 figure, and from `cpu` as it is used, built and checked, then timed in turns.  Kept in results/probe_<cpu>_<day>.json
-with the first spec, part by part; `--only` names operators.  For figures to trust, on a core of its own:
+with the first spec, part by part; `--only` names operators.  ``--device P:D``: another OpenCL device, by copies to
+memory of its own, is probed twice; kept in results/probe_<platform>_<cpu>_<day>.json.  For figures to trust, on a core
+of its own:
 
     taskset -c 1 chrt -f 20 python benches/bench_probe.py --part probe
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -59,18 +62,18 @@ def operators() -> dict[str, Callable[[], Any]]:
     }
 
 
-def probed() -> tuple[list[Row], dict[str, Any]]:
+def probed(device: str) -> tuple[list[Row], dict[str, Any]]:
     """What one probe, in a process of its own, measured, and its spec."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "probed.json"
-        words = ["devices", "probe", "--opencl", "0", "-o", str(path), "--json"]
+        words = ["devices", "probe", "--opencl", device, "-o", str(path), "--json"]
         told = subprocess.run([sys.executable, "-m", "rollergen", *words], capture_output=True, text=True, check=True)
         found = json.loads(told.stdout)
         return found["measured"], json.loads(path.read_text())
 
 
-def probe_part() -> Row:
-    (one, spec), (two, _) = probed(), probed()
+def probe_part(device: str) -> Row:
+    (one, spec), (two, _) = probed(device), probed(device)
     second = {row["path"]: row for row in two}
     both = [(row, second[row["path"]]) for row in one if row["path"] in second]
     rows = [
@@ -86,6 +89,14 @@ def probe_part() -> Row:
         found = [str(one) for one in lint(load_device(path)) if one.severity == WARNING]
     only_once = sorted({row["path"] for row in one} ^ set(second))
     return {"figures": rows, "measured once only": only_once, "warnings of the check": found, "spec": spec}
+
+
+def shown_part(device: str) -> Row:
+    found = probe_part(device)
+    for row in found["figures"]:
+        print(f"{row['figure']:28} {row['first']:>9.4g} {row['second']:>9.4g} {row['apart']:.1%}")
+    print(f"warnings: {found['warnings of the check'] or 'none'}")
+    return found
 
 
 def choices(only: list[str], spec: dict[str, Any], seconds: float, kept: dict[str, Row]) -> dict[str, Row]:
@@ -146,14 +157,17 @@ def main() -> None:
     words.add_argument("--part", choices=("probe", "choices"))
     words.add_argument("--only", nargs="+", default=[], choices=list(operators()), metavar="OPERATOR")
     words.add_argument("--seconds", type=float, default=1.0, help="Of timing for each operator.")
+    words.add_argument("--device", default="0", metavar="P:D", help="The OpenCL device that --part probe probes.")
     given = words.parse_args()
+    if given.device != "0":
+        content = shown_part(given.device)
+        platform = re.sub("[^a-z0-9]+", "-", given.device.partition(":")[0].lower())
+        keep(f"{NAME}_{platform}", {"probe": content, "largest": max(row["apart"] for row in content["figures"])})
+        return
     kept = begun(result_path(NAME))
     content = {key: kept[key] for key in ("probe", "choices", "summary") if key in kept}
     if given.part != "choices":
-        content["probe"] = probe_part()
-        for row in content["probe"]["figures"]:
-            print(f"{row['figure']:28} {row['first']:>9.4g} {row['second']:>9.4g} {row['apart']:.1%}")
-        print(f"warnings: {content['probe']['warnings of the check'] or 'none'}")
+        content["probe"] = shown_part(given.device)
         keep(NAME, content)
     if given.part != "probe":
         if "probe" not in content:

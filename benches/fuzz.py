@@ -1,10 +1,10 @@
 """Random expressions on all devices until the time is up: ``python benches/fuzz.py --seconds 900 --seed 1``.
 
 Every expression is constructed for a device, its best programs are written as OpenCL C, run on this machine's CPU and
-passed through the gate.  A failure is made as small as it goes and printed as a script that shows it.  Programs to
-which a busy machine twice gave less processor time than their limits are skipped, told apart and counted; wrong values
-never are.  What is known is kept every minute, and the same command goes on from there: ended at any moment, it loses
-a minute.
+passed through the gate; one in `SIZED` is built once more with one of its extents known at the call.  A failure is made
+as small as it goes and printed as a script that shows it.  Programs to which a busy machine twice gave less processor
+time than their limits are skipped, told apart and counted; wrong values never are.  What is known is kept every minute,
+and the same command goes on from there: ended at any moment, it loses a minute.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rollergen.options import BuildOptions
 from tests.fuzzing.minimise import minimised
 from tests.fuzzing.recipes import Recipe, draw
+from tests.fuzzing.sizes import SizedRecipe, sized
 from tests.fuzzing.trial import Failure, Trials, drawn_options
 
 DEVICES = ("cpu", "cpu", "v100", "mi50", "ipu", "a100", "k80", "cpu", "h200", "ipu2")
+SIZED, SIZED_ON = 6, ("cpu", "mi50")
+"""One expression of so many gets a kernel for all sizes, on the one device or the other: their text runs here."""
 SAVED_EVERY_S = 60.0
 _CHECK = """from rollergen.construct import construct
 from tests.fuzzing.trial import cut
@@ -118,7 +121,21 @@ def _tried(trials: Trials, seed: int, minimise: bool) -> list[dict[str, Any]]:
         click.echo(f"seed {seed}: drawn: {text[:300]}")
         return [{"seed": seed, "device": device, "kind": f"drawn: {type(error).__name__}", "text": text, "script": ""}]
     failure = trials.failure(recipe, device, options)
-    return [] if failure is None else [_reported(trials, recipe, (device, options), failure, seed, minimise)]
+    if failure is not None:
+        return [_reported(trials, recipe, (device, options), failure, seed, minimise)]
+    sizes = sized(recipe, seed) if seed % SIZED == 0 else None
+    return [] if sizes is None else _sized_failures(trials, sizes, seed)
+
+
+def _sized_failures(trials: Trials, sizes: SizedRecipe, seed: int) -> list[dict[str, Any]]:
+    """The failure of a kernel for all sizes, if there is one."""
+    device = SIZED_ON[seed // SIZED % len(SIZED_ON)]
+    failure = trials.sized_failure(sizes, device)
+    if failure is None:
+        return []
+    click.echo(f"seed {seed} on {device}: {failure.kind}: {failure.text[:300]}\n{sizes.opened.text}\n")
+    script = sizes.opened.script(f'print(rg.build(outputs, "{device}", profile=False).explain())')
+    return [{"seed": seed, "device": device, "kind": failure.kind, "text": failure.text[:2000], "script": script}]
 
 
 def _reported(

@@ -108,9 +108,13 @@ def repeated(measured: Callable[[], Probe]) -> Probe:
         low, high = sorted((first, again[path]))
         if high > _REPEATS.get(path, REPEATS) * low and high - low > _LEAST_US.get(path, 0.0):
             values = f"{first:.4g} and then {again[path]:.4g}"
-            advice = f"the machine is busy{_load()}: end what else runs there, and probe again"
-            raise RuntimeUnavailableError(f"{path} does not repeat: {values}; {advice}")
+            raise RuntimeUnavailableError(f"{path} does not repeat: {values}; {machine_is_busy()}")
     return better_of(one, other)
+
+
+def machine_is_busy() -> str:
+    """What to do about a figure that does not repeat."""
+    return f"the machine is busy{_load()}: end what else runs there, and probe again"
 
 
 def _load() -> str:

@@ -1,9 +1,9 @@
 """Micro-benchmarks of an OpenCL device with memory of its own: peaks, bandwidths by access width, banks, latencies,
 launches, copies.
 
-Every loop's length is an argument, made longer until a launch takes `LEAST_S`; of several such launches the best
-counts, and the spread says how far the median one was off.  Times are the device's, or the host's where events tell
-nothing.  OpenCL has no clock of the units: what is counted in clocks stands on the clock that the driver tells.
+Each is a `Meter`, compiled once and read as often as its reader likes.  Every loop's length is an argument, made longer
+until a launch takes `LEAST_S`.  Times are the device's, or the host's where events tell nothing.  OpenCL has no clock
+of the units: what is counted in clocks stands on the clock that the driver tells.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from statistics import median
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from rollergen.hal.errors import BuildError
 from rollergen.hal.probes.cuda_microbench import STRIDES, ring
+from rollergen.hal.probes.meters import Meter
 from rollergen.hal.probes.microbench import Figure
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.spec import Instruction
@@ -29,6 +29,7 @@ WIDTHS = (1, 2, 4)
 """Floats that one load reads."""
 LEAST_S = 4e-3
 MOST_STEPS = 1 << 22
+ROWS_S = 50e-3
 _AT = "get_global_id(0)"
 
 _PEAKS = {
@@ -45,13 +46,12 @@ _PEAKS = {
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes that surely lie in each layer, and how often a figure is taken."""
+    """Bytes that surely lie in each layer."""
 
     l1: int = 1 << 12
     l2: int = 1 << 18
     dram: int = 1 << 27
     shared: int = 1 << 13
-    rounds: int = 40
 
 
 class OpenCLBench:
@@ -61,7 +61,7 @@ class OpenCLBench:
         self.runtime, self.units, self.mhz, self.threads, self.sizes = runtime, units, mhz, threads, sizes
         self.blocks = 4 * units
 
-    def per_clock(self, one: Instruction) -> Figure:
+    def per_clock(self, one: Instruction) -> Meter:
         """How many of the instruction a unit completes in a clock; BuildError where the device has it not."""
         known = _PEAKS.get((one.dtype, one.accumulator_dtype, one.k))
         if known is None or one.is_matrix:
@@ -82,17 +82,16 @@ class OpenCLBench:
   out[{_AT}] = (float)({result});
 }}
 """
-        products = self.blocks * self.threads * CHAINS
-        figure = self._rate(text, "peak", products, self._out(), self._zeros(64))
-        return Figure(figure.value / (self.units * self.mhz * 1e6), figure.spread)
+        products = self.blocks * self.threads * CHAINS / (self.units * self.mhz * 1e6)
+        return self._rate(text, "peak", products, self._out, self._zeros(64))
 
-    def reading_gb_s(self, layer: str) -> dict[int, Figure]:
+    def reading_gb_s(self, layer: str) -> dict[int, Meter]:
         """GB/s of the whole chip that reads the working set of l1, l2 or dram again and again, by floats of a load."""
         size = getattr(self.sizes, layer)
         data = self._zeros(size // 4)
         return {width: self._reading(layer == "l1", width, size, data) for width in WIDTHS}
 
-    def _reading(self, each: bool, width: int, size: int, data: Any) -> Figure:
+    def _reading(self, each: bool, width: int, size: int, data: Any) -> Meter:
         """``each``: every block walks it all; else all threads share it."""
         vector = f"float{width}" if width > 1 else "float"
         lanes = "abcd"
@@ -109,9 +108,9 @@ class OpenCLBench:
 }}
 """
         amount = 4e-9 * width * len(lanes) * self.blocks * self.threads
-        return self._rate(text, "reading", amount, self._out(), data)
+        return self._rate(text, "reading", amount, self._out, data)
 
-    def writing_gb_s(self) -> Figure:
+    def writing_gb_s(self) -> Meter:
         """GB/s of the whole chip that writes to memory, in vectors of four floats."""
         count = self.sizes.dram // 16
         text = f"""kernel void writing(global float4 *out, int steps) {{
@@ -121,11 +120,11 @@ class OpenCLBench:
 """
         return self._rate(text, "writing", 16e-9 * self.blocks * self.threads, self.runtime.empty(16 * count))
 
-    def shared_bytes_per_clock(self) -> dict[int, Figure]:
+    def shared_bytes_per_clock(self) -> dict[int, Meter]:
         """What a unit reads from shared memory in a clock, by the words between the lanes of a load."""
         return {stride: self._shared(stride) for stride in STRIDES if 4 * 32 * stride <= 4 * self.sizes.shared}
 
-    def _shared(self, stride: int) -> Figure:
+    def _shared(self, stride: int) -> Meter:
         words = 32 * stride
         loads = " ".join(f"a{i} += held[(at + k + {i}) & {words - 1}];" for i in range(CHAINS))
         text = f"""kernel void lanes(global int *out, int steps) {{
@@ -139,22 +138,24 @@ class OpenCLBench:
 }}
 """
         amount = 4.0 * CHAINS * self.blocks * self.threads / (self.units * self.mhz * 1e6)
-        return self._rate(text, "lanes", amount, self._out())
+        return self._rate(text, "lanes", amount, self._out)
 
-    def latency_clocks(self, layer: str) -> Figure:
-        """Clocks of one dependent load of l1, l2 or dram."""
-        chain = self.runtime.wrap(ring(getattr(self.sizes, layer) if layer != "dram" else self.sizes.dram // 4))
+    def latency_clocks(self, layer: str) -> Meter:
+        """Clocks of one dependent load of l1, l2 or dram: each launch goes on where the last one ended, so that it
+        meets nothing that is nearer because it was just read."""
+        chain = self.runtime.wrap(ring(getattr(self.sizes, layer)))
         text = """kernel void chase(global int *out, global const int *next, int steps) {
-  int at = 0;
+  int at = out[0];
   for (int k = 0; k < steps; k++) at = next[at];
   out[0] = at;
 }
 """
-        rate = self._rate(text, "chase", 1.0, self.runtime.empty(4), chain, blocks=1, threads=1)
-        return Figure(self.mhz * 1e6 / rate.value, rate.spread)
+        rate = self._rate(text, "chase", 1.0, self._zeros(1), chain, blocks=1, threads=1)
+        return Meter(lambda: self.mhz * 1e6 / rate.read(), less=True)
 
-    def launch_us(self, launches: int = 64) -> Figure:
-        """Microseconds of one of several empty kernels in a row, by the host's clock."""
+    def launch_us(self, launches: int = 64) -> Meter:
+        """Microseconds of one of several empty kernels in a row, by the host's clock: the quickest row of `ROWS_S`, for
+        a driver's threads need some rows to be awake (PoCL: 1.8 us then, 3.5 to 12 before)."""
         kernel = self.runtime.compile("kernel void empty(global float *out) {}").kernel("empty")
         self.runtime.set_arguments(kernel, [self.runtime.empty(256)])
 
@@ -165,8 +166,13 @@ class OpenCLBench:
             self.runtime.finish()
             return (time.perf_counter() - start) / launches * 1e6
 
-        batch()
-        return _least([batch() for _ in range(self.sizes.rounds)])
+        def quickest() -> float:
+            end, found = time.perf_counter() + ROWS_S, [batch()]
+            while time.perf_counter() < end:
+                found.append(batch())
+            return min(found)
+
+        return Meter(quickest, less=True)
 
     def copies_gb_s(self) -> tuple[float, float]:
         """GB/s to the device and back, of arrays in host memory."""
@@ -178,8 +184,8 @@ class OpenCLBench:
 
     def _rate(
         self, text: str, entry: str, amount: float, *buffers: Any, blocks: int | None = None, threads: int | None = None
-    ) -> Figure:
-        """`amount` a step over the least seconds a step."""
+    ) -> Meter:
+        """`amount` a step over the seconds of a step."""
         kernel = self.runtime.compile(text).kernel(entry)
         self.runtime.set_arguments(kernel, buffers)
         blocks, threads = blocks or self.blocks, threads or self.threads
@@ -192,8 +198,9 @@ class OpenCLBench:
         seconds(steps)
         while (took := seconds(steps)) < LEAST_S and steps < MOST_STEPS:
             steps = min(MOST_STEPS, steps * max(2, min(16, int(1.2 * LEAST_S / took))))
-        return _most([amount * steps / seconds(steps) for _ in range(self.sizes.rounds)])
+        return Meter(lambda: amount * steps / seconds(steps))
 
+    @cached_property
     def _out(self) -> Any:
         return self.runtime.empty(4 * self.blocks * self.threads)
 
@@ -203,9 +210,9 @@ class OpenCLBench:
         return buffer
 
 
-def widest(rates: Mapping[int, Figure]) -> Figure:
-    """The highest of the rates by access width."""
-    return max(rates.values(), key=lambda figure: figure.value)
+def widest(rates: Mapping[int, Figure]) -> int:
+    """The access width of the highest of the rates."""
+    return max(rates, key=lambda width: rates[width].value)
 
 
 def _quickest(run: Callable[[], object]) -> float:
@@ -215,11 +222,3 @@ def _quickest(run: Callable[[], object]) -> float:
         run()
         found.append(time.perf_counter() - start)
     return min(found)
-
-
-def _most(rates: list[float]) -> Figure:
-    return Figure(max(rates), max(rates) / median(rates) - 1)
-
-
-def _least(values: list[float]) -> Figure:
-    return Figure(min(values), median(values) / min(values) - 1)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rollergen.hal.changes import paths
-from rollergen.hal.errors import BuildError
+from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.probes.cuda_microbench import banks
-from rollergen.hal.probes.device_probe import UNSTEADY, Measured, ProbedDevice
+from rollergen.hal.probes.device_probe import Measured, ProbedDevice, machine_is_busy
+from rollergen.hal.probes.meters import USUAL, Meter, Patience, Settled, in_turns
 from rollergen.hal.probes.microbench import Figure
-from rollergen.hal.probes.opencl_bench import OpenCLBench, Sizes, widest
+from rollergen.hal.probes.opencl_bench import WIDTHS, OpenCLBench, Sizes, widest
 from rollergen.hal.probes.opencl_facts import UNKNOWN_CLOCK_MHZ, base_of, described, driver_figures
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.opencl_devices import Present, chosen
@@ -19,10 +20,11 @@ from rollergen.hal.runtimes.opencl_platforms import present_devices
 from rollergen.hal.spec import Device
 
 MOST_THREADS = 256
-PASSES = 2
-"""Times that everything is measured, one after the other."""
-_LESS_IS_BETTER = ("latency_clocks", "launch_us")
-_LEAST_DRAM, _MOST_DRAM = 1 << 20, 1 << 27
+DRAM_BYTES = 1 << 27
+CACHED = ("l1", "l2", "dram")
+Key = tuple[str, str, int]
+"""What a meter reads: "peak" of an instruction, "read" of a layer by a width, "latency" of a layer, "shared" by a
+stride, "write", "launch"."""
 
 
 @dataclass(slots=True)
@@ -35,11 +37,7 @@ class _Findings:
     missing: dict[str, str] = field(default_factory=dict)
 
     def figure(self, path: str, figure: Figure, source: str, scale: float = 1.0) -> None:
-        """Keeps the better one of several: what else runs on the machine makes figures worse, and none better."""
         short = float(f"{figure.value * scale:.4g}")
-        before = self.measured.get(path)
-        if before is not None and (before.value < short) is path.endswith(_LESS_IS_BETTER):
-            return
         self.values[path], self.how[path] = short, f"{source}, the median {figure.spread:.0%} off"
         self.measured[path] = Measured(path, short, figure.spread, short)
 
@@ -49,10 +47,10 @@ def probed_facts(which: str) -> Present:
     return chosen(which, [facts for facts, _ in present_devices()])
 
 
-def probe_device(facts: Present, name: str, sizes: Sizes | None = None) -> ProbedDevice:
-    """A present OpenCL device as a spec called `name`; takes about half a minute.
+def probe_device(facts: Present, name: str, sizes: Sizes | None = None, patience: Patience = USUAL) -> ProbedDevice:
+    """A present OpenCL device as a spec called `name`; takes a minute, and one more on a busy machine.
 
-    Raises BuildError where it compiles no kernel.
+    Raises BuildError where it compiles no kernel, and RuntimeUnavailableError for a rate that does not settle.
     """
     runtime = BufferRuntime(facts, dict(present_devices())[facts])
     base = base_of(runtime)
@@ -63,50 +61,78 @@ def probe_device(facts: Present, name: str, sizes: Sizes | None = None) -> Probe
     units, mhz = int(found.values["units"]), float(found.values["clock_mhz"])
     threads = min(MOST_THREADS, int(found.values["limits.threads_per_block"]))
     bench = OpenCLBench(runtime, units, mhz, threads, sizes or _sizes(found))
-    for _ in range(PASSES):
-        _measure(found, base, bench)
+    settled = in_turns(dict(_meters(found, base, bench)), patience)
+    _keep(found, base, bench, settled)
     to, back = bench.copies_gb_s()
     state = (("copies", f"{to:.3g} GB/s to the device and {back:.3g} GB/s back"),)
     device = described(runtime, base, name, found.values, found.how)
-    missing = [(path, why) for path, why in found.missing.items() if path not in found.measured]
-    return ProbedDevice(device, tuple(found.measured.values()), (*missing, *_never(base, mhz)), state)
+    missing = (*found.missing.items(), *_never(base, mhz))
+    return ProbedDevice(device, tuple(found.measured.values()), missing, state)
 
 
 def _sizes(found: _Findings) -> Sizes:
-    """In each layer by far, and no more than an eighth of the memory."""
+    """In each layer by far, and no more than an eighth of the memory.  Of memory so much that no cache holds it: the
+    largest one is not what drivers call the cache (Intel's tells its second level)."""
     memory, cache = found.values["dram.capacity_bytes"], found.values.get("l2.capacity_bytes", 1 << 22)
-    dram = 1 << int(min(memory / 8, max(4 * cache, _LEAST_DRAM), _MOST_DRAM)).bit_length() - 1
+    dram = 1 << int(min(memory / 8, DRAM_BYTES)).bit_length() - 1
     l2 = 1 << int(min(1 << 20, cache / 4)).bit_length() - 1
     return Sizes(l2=l2, dram=dram)
 
 
-def _measure(found: _Findings, base: Device, bench: OpenCLBench) -> None:
-    by = bench.runtime.description
+def _meters(found: _Findings, base: Device, bench: OpenCLBench) -> Iterator[tuple[Key, Meter]]:
+    """What is read, and, as missing, what the device has not."""
     for one in base.instructions:
         try:
-            rate = bench.per_clock(one)
+            yield ("peak", one.name, 0), bench.per_clock(one)
         except BuildError as error:
             found.missing[f"{one.name}.per_clock"] = str(error).splitlines()[0][:200]
-        else:
-            found.figure(f"{one.name}.per_clock", rate, f"{by}, chains of it in registers")
-    for layer in ("l1", "l2", "dram"):
-        rates = bench.reading_gb_s(layer)
-        widths = ", ".join(f"{4 * width} bytes {rate.value:.4g}" for width, rate in rates.items())
-        _bandwidth(found, base, bench, layer, widest(rates), f"{by}, all units reading; GB/s by loads of {widths}")
-        latency = bench.latency_clocks(layer)
-        if latency.spread > UNSTEADY:
-            found.missing[f"{layer}.latency_clocks"] = f"not steady: the median is {latency.spread:.0%} off the best"
-        else:
-            found.figure(f"{layer}.latency_clocks", latency, f"{by}, random pointer chase")
+    for layer in CACHED:
+        for width, meter in bench.reading_gb_s(layer).items():
+            yield ("read", layer, width), meter
+        yield ("latency", layer, 0), bench.latency_clocks(layer)
     if base.backing.write_bytes_per_clock:
-        _per_clock(found, bench, "dram.write_bytes_per_clock", bench.writing_gb_s(), f"{by}, all units writing")
-    _shared(found, base, bench, by)
-    found.figure("launch_us", bench.launch_us(), f"{by}, empty kernels in a row")
+        yield ("write", "dram", 0), bench.writing_gb_s()
+    for stride, meter in bench.shared_bytes_per_clock().items():
+        yield ("shared", "shared", stride), meter
+    yield ("launch", "", 0), bench.launch_us()
 
 
-def _bandwidth(
-    found: _Findings, base: Device, bench: OpenCLBench, layer: str, rate: Figure, source: str
-) -> None:
+def _keep(found: _Findings, base: Device, bench: OpenCLBench, settled: Settled[Key]) -> None:
+    """What was read, as figures of the spec.  RuntimeUnavailableError for a rate that has not settled."""
+    by, figures = bench.runtime.description, settled.figures
+    for what, name, _ in (key for key in figures if key[0] == "peak"):
+        found.figure(f"{name}.per_clock", _steady(settled, (what, name, 0)), f"{by}, chains of it in registers")
+    for layer in CACHED:
+        rates = {width: figures["read", layer, width] for width in WIDTHS}
+        widths = ", ".join(f"{4 * width} bytes {rate.value:.4g}" for width, rate in rates.items())
+        rate = _steady(settled, ("read", layer, widest(rates)))
+        _bandwidth(found, base, bench, layer, rate, f"{by}, all units reading; GB/s by loads of {widths}")
+        latency = "latency", layer, 0
+        if latency in settled.unsettled:
+            found.missing[f"{layer}.latency_clocks"] = f"not steady: {_apart(settled, latency)}"
+        else:
+            found.figure(f"{layer}.latency_clocks", figures[latency], f"{by}, random pointer chase")
+    if ("write", "dram", 0) in figures:
+        rate = _steady(settled, ("write", "dram", 0))
+        _per_clock(found, bench, "dram.write_bytes_per_clock", rate, f"{by}, all units writing")
+    _shared(found, base, bench, settled)
+    found.figure("launch_us", _steady(settled, ("launch", "", 0)), f"{by}, empty kernels in a row")
+
+
+def _steady(settled: Settled[Key], key: Key) -> Figure:
+    if key in settled.unsettled:
+        raise RuntimeUnavailableError(
+            f"the {' '.join(map(str, key)).strip()} of the device does not settle: {_apart(settled, key)}; "
+            f"{machine_is_busy()}"
+        )
+    return settled.figures[key]
+
+
+def _apart(settled: Settled[Key], key: Key) -> str:
+    return f"the best of the first and of the second half of its rounds lie {settled.unsettled[key]:.0%} apart"
+
+
+def _bandwidth(found: _Findings, base: Device, bench: OpenCLBench, layer: str, rate: Figure, source: str) -> None:
     own = base.layer(layer)
     if own.bandwidth_gb_s:
         found.figure(f"{layer}.bandwidth_gb_s", rate, source)
@@ -118,12 +144,14 @@ def _per_clock(found: _Findings, bench: OpenCLBench, path: str, gb_s: Figure, so
     found.figure(path, gb_s, source, 1e3 / (bench.units * bench.mhz))
 
 
-def _shared(found: _Findings, base: Device, bench: OpenCLBench, by: str) -> None:
+def _shared(found: _Findings, base: Device, bench: OpenCLBench, settled: Settled[Key]) -> None:
     """Banks are kept as the spec has them where a run shows none, or others."""
-    rates, shared = bench.shared_bytes_per_clock(), base.layer("shared")
-    found.figure("shared.bytes_per_clock", rates[1], f"{by}, lanes side by side")
+    rates = {stride: figure for (what, _, stride), figure in settled.figures.items() if what == "shared"}
+    rate, shared = _steady(settled, ("shared", "shared", 1)), base.layer("shared")
+    by = f"{bench.runtime.description}, lanes side by side"
+    found.figure("shared.bytes_per_clock", rate, by)
     if shared.bandwidth_gb_s:
-        found.figure("shared.bandwidth_gb_s", rates[1], f"{by}, lanes side by side", bench.units * bench.mhz * 1e-3)
+        found.figure("shared.bandwidth_gb_s", rate, by, bench.units * bench.mhz * 1e-3)
     number, width = banks(rates)
     for path, seen, has in (("shared.banks", number, shared.banks), ("shared.bank_bytes", width, shared.bank_bytes)):
         if seen != has:

@@ -67,7 +67,7 @@ _INTEGERS = {8: "char", 16: "short", 32: "int", 64: "long"}
 SCALARS = scalar_types(_INTEGERS, {bits: f"u{word}" for bits, word in _INTEGERS.items()})
 """OpenCL C's."""
 
-_GROWING = ("add", "sub", "mul", "neg")
+_GROWING = ("add", "sub", "mul", "neg", "shl")
 """Operations whose result may lie outside the range of the operands' dtype."""
 
 _LEFT = {SHIFT: UNARY, BITS: UNARY, ORDER: SUM, EQUAL: SUM}

@@ -32,8 +32,9 @@ CLOSE = 1.05
 sizes are 26 to 83 programs, most within 5 % of each other)."""
 PROGRAMS, PROGRAMS_OF_SEVERAL = 8, 12
 """Programs that are kept at most, of one dim and of several: each is compiled, and packs constants of its own."""
-_EACH = 2
-"""Best programs constructed at each sampled size: the second is often the first of its neighbours."""
+_EACH, _MORE = 2, 10
+"""Best programs constructed at each sampled size: the second is often the first of its neighbours.  More, where none of
+them is a plan: one whose packed panels run on from one row into the next has a number of panels that no count tells."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,19 @@ class Reference:
         return open_buffers(self._graph, graph, self._count, count)
 
 
+def open_plans(
+    graph: Graph, buffers: frozenset[str], count: int, most_rows: int, device: Device, options: BuildOptions
+) -> tuple[RProgram, list[Plan]]:
+    """The best program at a count, and the plans among the best ones."""
+    plans: list[Plan] = []
+    for top_k in (_EACH, _MORE):
+        found = [one.program for one in construct(graph, device, options, top_k)]
+        plans = [plan for one in found if (plan := plan_of(one, buffers, count, most_rows)) is not None]
+        if plans:
+            break
+    return found[0], plans
+
+
 def regime_map(
     expression: Expression,
     device: Device,
@@ -144,9 +158,10 @@ def regime_map(
             continue
         count = expression.count(sizes)
         outputs, inputs = expression.at(sizes)
-        found = construct(planned(outputs, device, apart, inputs), device, options, top_k=_EACH)  # type: ignore[arg-type]
-        constructed[count] = sizes, priced([found[0].program], limited(device, options))[0]
-        for plan in [plan for one in found if (plan := plan_of(one.program, buffers, count, most_rows)) is not None]:
+        graph = planned(outputs, device, apart, inputs)  # type: ignore[arg-type]
+        best, found = open_plans(graph, buffers, count, most_rows, device, options)
+        constructed[count] = sizes, priced([best], limited(device, options))[0]
+        for plan in found:
             plans.setdefault(plan.largest(device), plan)
     if not plans:
         return None
@@ -163,9 +178,10 @@ def _smallest(
 ) -> tuple[tuple[Plan, ...], np.ndarray]:
     """The fewest of the plans, and their seconds at each count.  Those that break an invariant at one are dropped."""
     seconds = prices_of(plans, counts, device)
+    loss = np.divide(seconds, best, out=np.ones_like(seconds), where=best > 0)  # outputs without elements take no time
     alive = list(range(len(plans)))
     while alive:
-        kept = [alive[n] for n in cover(seconds[alive] / best, most)]
+        kept = [alive[n] for n in cover(loss[alive], most)]
         broken = [n for n in kept if not _stands(plans[n], counts, device)]
         if not broken:
             return tuple(plans[n] for n in kept), seconds[kept]

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tests.fuzzing import torch_steps
+
 if TYPE_CHECKING:
     from tests.fuzzing.recipes import Line, Writer
 
@@ -55,7 +57,8 @@ def _binary(w: Writer, x: Line) -> str:
 def _choice(w: Writer, x: Line) -> str:
     y = w.given(x.shape, x.dtype)
     compare = w.random.choice(["less", "less_equal", "greater", "greater_equal", "equal", "not_equal"])
-    return f"ops.where(ops.{compare}({x.target}, {y}), {x.target}, {w.random.choice([y, '1', '-2'])})"
+    chosen = w.given(x.shape, "bool") if w.random.random() < 0.3 else f"ops.{compare}({x.target}, {y})"
+    return f"ops.where({chosen}, {x.target}, {w.random.choice([y, '1', '-2'])})"
 
 
 def _reduction(w: Writer, x: Line) -> str:
@@ -279,13 +282,13 @@ def _attention(w: Writer, x: Line) -> str:
     if how == "sigmoid":
         turned = f"ops.transpose({k}, {len(lead)}, {len(lead) + 1})"
         return f"ops.matmul(ops.sigmoid(ops.matmul({x.target}, {turned})), {v})"
-    mask = f", {w.given((x.shape[-2], keys), x.dtype)}" if how == "mask" else how
+    mask = f", {w.given((x.shape[-2], keys), w.random.choice([x.dtype, 'bool']))}" if how == "mask" else how
     return f"ops.scaled_dot_product_attention({x.target}, {k}, {v}{mask})"
 
 
 STEPS: tuple[tuple[Step, int], ...] = (
     (unary, 3), (_binary, 4), (_choice, 1), (_reduction, 3), (_own_reduction, 1), (_rows, 1), (_product, 3),
     (_einsum, 2), (_convolution, 4), (_composite, 2), (_view, 4), (_indexed, 2), (_cast, 1), (_degenerate, 1), (_taken, 1),
-    (_scanned, 1), (_attention, 1),
+    (_scanned, 1), (_attention, 1), *torch_steps.STEPS,
 )  # fmt: skip
 """Each with its weight."""

@@ -280,3 +280,12 @@ def test_a_number_of_a_narrow_dtype_is_converted_where_it_is_used():
     scaled = rg.compute((1, 2, 1), lambda i, j, h: rg.sum(x[(j - 2) // 7 + 12, 0] * one[0], axis=k))
     with every_drop_raises():
         rg.construct(scaled, "cortex-a53")
+
+
+def test_a_narrow_integer_that_is_shifted_is_cut_off_before_it_is_widened(trials):
+    """Seed 70056: C shifts an unsigned short as an int, and the largest was taken of what no unsigned short holds."""
+    found = recipe(
+        'x0 = T("x0", (8, 47), "uint16")', "v1 = ops.bitwise_left_shift(x0, x0)", "v2 = ops.amax(v1, (0,), keepdims=True)"
+    )
+    for device in ("k80", "cpu"):
+        assert trials.failure(found, device) is None

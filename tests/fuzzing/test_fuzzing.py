@@ -1,21 +1,26 @@
 """A short run of the fuzzer with fixed seeds, and the fuzzer itself: it repeats itself, and finds what is seeded."""
 
+import re
 import subprocess
 import sys
 import time
-from itertools import count
+from itertools import count, product
 
 import pytest
 
+import rollergen as rg
 from rollergen.errors import DeviceError
+from rollergen.hal.dtypes import DTYPES
 from rollergen.measure.bench import Lost
 from tests.fuzzing import trial
 from tests.fuzzing.minimise import minimised
-from tests.fuzzing.recipes import Line, Recipe, draw
+from tests.fuzzing.recipes import Line, Recipe, Writer, draw
+from tests.fuzzing.steps import STEPS
 from tests.fuzzing.trial import Trials
 
 DEVICES = ("cpu", "v100", "cpu", "mi50", "cpu", "ipu")
 SECONDS, MOST = 15.0, 12
+SHAPES = ((7,), (5, 8), (3, 4, 5), (2, 4, 6, 5), (1, 4, 5, 4, 3))
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +52,20 @@ def test_drawn_expressions_reach_many_operators_and_dtypes():
     for word in ("matmul", "einsum", "conv2d", "max_pool2d", "softmax", "argmax", "reshape", "concat", "pad", "slice",
                  "transpose", "compute", "select", "int8", "bfloat16", "float16", "float64", "constant=True"):  # fmt: skip
         assert word in text
+
+
+def test_the_steps_spell_every_operator_and_every_dtype():
+    """Operators as torch calls them, of values of all ranks; dtypes of inputs, those of four bits among them."""
+    text = "\n".join(draw(seed).text for seed in range(150))
+    for number, (dtype, shape) in enumerate(product(("float32", "int8", "uint32", "bool"), SHAPES)):
+        w = Writer(number)
+        x = Line(w.given(shape, dtype), "", shape, dtype)
+        w.lines[0] = x
+        text += "\n".join(step(w, x) for step, _ in STEPS for _ in range(40))
+        text += "\n".join(one.text for one in w.lines)
+    assert not set(rg.ops.__all__) - set(re.findall(r"\bops\.(\w+)\(", text)) - {"einsum"}  # it is spelt `rg.einsum`
+    missing = {name for name, row in DTYPES.items() if f'"{name}"' not in text and not row.matrix_only}
+    assert not missing
 
 
 def line(target, text, shape):

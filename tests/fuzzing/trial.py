@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any
 
+import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.chains import runs_chains
 from rollergen.dropped import every_drop_raises
@@ -28,6 +29,7 @@ from rollergen.program.chains import chain_roles
 from rollergen.targets import resolve
 from rollergen.tile.rules import AlignmentRules, CodeShapes
 from tests.fuzzing.recipes import Recipe
+from tests.fuzzing.sizes import SizedRecipe
 
 LIMITS = Limits(compile_s=45.0, run_s=20.0)
 PATIENT = Limits(compile_s=8 * LIMITS.compile_s, run_s=8 * LIMITS.run_s)
@@ -107,6 +109,25 @@ class Trials:
             problems = self._problems(Setup(resolve("cpu"), one.program, oracle, limits=LIMITS), source)
             if problems:
                 return Failure(_kind(problems[0]), "; ".join(problems))
+        return None
+
+    def sized_failure(self, sized: SizedRecipe, device: str) -> Failure | None:
+        """What is wrong with the kernel for all sizes, at some of them; ``device``: one whose language is OpenCL C."""
+        spec, start = resolve(device), time.perf_counter()
+        try:
+            kernel = rg.build(sized.opened.outputs(), spec, profile=False, cache=False)
+            for size in sized.sizes():
+                one = kernel.at(S=size)
+                oracle = expression_oracle(sized.at(size).outputs(), one.program.outputs)
+                problems = self._problems(Setup(resolve("cpu"), one.program, oracle, limits=LIMITS), one._chosen.source)
+                if problems:
+                    return Failure(f"at a size: {_kind(problems[0])}", f"S = {size}: {'; '.join(problems)}")
+        except RollergenError as error:
+            return Failure(f"refused for all sizes: {type(error).__name__}", str(error))
+        except Exception as error:
+            return Failure(f"raised for all sizes: {type(error).__name__}", f"{type(error).__name__}: {error}")
+        finally:
+            self.spent["all sizes"] = self.spent.get("all sizes", 0.0) + time.perf_counter() - start
         return None
 
     def _problems(self, setup: Setup, source: Source, *, again: bool = False) -> tuple[str, ...]:

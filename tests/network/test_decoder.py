@@ -8,16 +8,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rollergen as rg
+
 COUNT = 32
 
 
+KERNELS = ("embed", "append_key", "append_value", "attend", "feed", "choose")
+
+
 @pytest.fixture(scope="module")
-def decoder():
+def builds():
+    """Every kernel that `rg.build` made since the example was read, in order."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def decoder(builds):
     path = Path(__file__).resolve().parents[2] / "examples" / "decoder.py"
     spec = importlib.util.spec_from_file_location("decoder", path)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    build = rg.build
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rg, "build", lambda *given, **options: builds.append(build(*given, **options)) or builds[-1])
+        spec.loader.exec_module(module)
+        yield module
 
 
 def numpys(model, d, tokens):
@@ -66,6 +80,11 @@ def test_every_token_is_the_references(decoder, logits):
         tokens.append(int(np.argmax(logits(model, decoder, tokens))))
     assert ours == tokens[1:]
     assert len(set(ours)) > COUNT // 2  # it does not stand still
+
+
+def test_one_build_of_each_kernel_serves_every_layer_and_length(decoder, builds):
+    list(decoder.generate(decoder.drawn(3), COUNT))
+    assert builds == [getattr(decoder, name) for name in KERNELS]
 
 
 def test_what_a_cache_held_before_matters(decoder):

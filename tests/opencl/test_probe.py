@@ -13,6 +13,7 @@ from rollergen.hal.errors import BuildError
 from rollergen.hal.files.user_specs import user_folder
 from rollergen.hal.load import load_device, save_device
 from rollergen.hal.probes import opencl_probe
+from rollergen.hal.probes.meters import Patience
 from rollergen.hal.probes.opencl_bench import OpenCLBench, Sizes
 from rollergen.hal.probes.opencl_facts import base_of, told
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
@@ -22,7 +23,7 @@ from rollergen.targets import resolve
 from tests.opencl.devices import facts
 
 pytest.importorskip("pyopencl", reason="the extra [cpu] is not installed")
-SMALL = Sizes(dram=1 << 20, rounds=1)
+SMALL = Sizes(dram=1 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,10 @@ def runtime():
 def quick(monkeypatch):
     """A probe of milliseconds: its figures mean nothing."""
     monkeypatch.setattr("rollergen.hal.probes.opencl_bench.LEAST_S", 1e-6)
+    monkeypatch.setattr("rollergen.hal.probes.opencl_bench.ROWS_S", 0.0)
     monkeypatch.setattr(opencl_probe, "_sizes", lambda found: SMALL)
+    hasty = Patience(readings=1, within=float("inf"), least_rounds=2, least_s=0.0)
+    monkeypatch.setattr(opencl_probe.probe_device, "__defaults__", (None, hasty))
 
 
 def test_a_driver_tells_limits_and_the_rest_is_called_assumed(runtime, tmp_path):
@@ -89,7 +93,7 @@ def test_every_figure_of_the_bench_is_positive(runtime, monkeypatch):
     found = [*bench.reading_gb_s("l1").values(), *bench.shared_bytes_per_clock().values(), bench.writing_gb_s()]
     found += [bench.latency_clocks("l2"), bench.launch_us(4)]
     found += [bench.per_clock(one) for one in load_device("mi50").instructions if one.dtype != "float16"]
-    assert all(figure.value > 0 for figure in found) and min(bench.copies_gb_s()) > 0
+    assert all(meter.read() > 0 for meter in found) and min(bench.copies_gb_s()) > 0
     with pytest.raises(BuildError, match="has no cl_khr_fp16"):
         bench.per_clock(load_device("mi50").instruction("pk_fma_f16"))
 

@@ -11,7 +11,7 @@ from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
 from rollergen.runtime.executor import executor_for
 from rollergen.sizes.plan import plan_of
-from rollergen.sizes.regime import Expression, Reference
+from rollergen.sizes.regime import Expression, Reference, open_plans
 from rollergen.targets import resolve
 
 HIGH = 150
@@ -31,12 +31,10 @@ ADVERSARIAL = (2, 3, 7, 8, 9, 15, 16, 17, 31, 63, 64, 65, 97, 127, 128, 129, HIG
 
 def plans(case, device, at, count=2):
     outputs = MAKERS[case]()
-    expression = Expression(outputs, None, outputs.dims)
-    buffers = Reference(expression, device).open_at({"S": at})
-    found = construct(planned(outputs.at({"S": at}), device), device, BuildOptions(), top_k=count)
-    made = [plan_of(one.program, buffers, at, HIGH) for one in found]
-    assert any(made), f"no program of {case} at {at} is open"
-    return [plan for plan in made if plan]
+    buffers = Reference(Expression(outputs, None, outputs.dims), device).open_at({"S": at})
+    found = open_plans(planned(outputs.at({"S": at}), device), buffers, at, HIGH, device, BuildOptions())[1]
+    assert found, f"no program of {case} at {at} is open"
+    return found[:count]
 
 
 def whole_numbers(program, seed):

@@ -69,7 +69,7 @@ def cross_entropy(
     wide = accumulator_dtype(input.dtype)
     classes, axis = input.shape[_class_axis(input)], _class_axis(input)
     logs = log_softmax(as_dtype(input, wide), axis)
-    spread = smoothing / classes
+    spread = smoothing / max(classes, 1)  # of no classes there is no term to take a share
 
     def weighted(c: Any, value: Any) -> Any:
         return value if weight is None else value * rg.cast(weight[c], wide)

@@ -1,0 +1,79 @@
+"""Readings of many figures in turns, until the best of each has been reached again: what else runs on a machine makes
+a figure worse for a while, and none better."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Generic, TypeVar
+
+from rollergen.hal.probes.microbench import Figure
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """``read()``: one reading of a figure; ``less``: the smaller is the better one, as of times."""
+
+    read: Callable[[], float]
+    less: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long figures are read.
+
+    ``readings`` of a figure stand in a round, of which the best counts.  A figure has settled when the best rounds of
+    the first and of the second half of the time lie `within` of one another.  There are ``least_rounds`` for
+    ``least_s`` seconds at least, and then more of what has not settled, until ``most_s`` have passed.
+    """
+
+    readings: int = 2
+    within: float = 0.05
+    least_rounds: int = 8
+    least_s: float = 25.0
+    most_s: float = 120.0
+
+
+USUAL = Patience()
+
+
+@dataclass(frozen=True, slots=True)
+class Settled(Generic[Key]):
+    """The figures, and ``unsettled``: of those that have not settled how far the best of the halves lie apart."""
+
+    figures: dict[Key, Figure]
+    unsettled: dict[Key, float]
+
+
+def in_turns(meters: Mapping[Key, Meter], patience: Patience = USUAL) -> Settled[Key]:
+    """Each figure is what both halves of its rounds reached; its spread is how far the median of all was off."""
+    rounds: dict[Key, list[float]] = {key: [] for key in meters}
+    start, count, read = time.perf_counter(), 0, set(meters)
+    while True:
+        for key in (one for one in meters if one in read):
+            found = [meters[key].read() for _ in range(patience.readings)]
+            rounds[key].append(min(found) if meters[key].less else max(found))
+        took, count = time.perf_counter() - start, count + 1
+        if count < max(2, patience.least_rounds) or took < patience.least_s:
+            continue
+        reached = {key: _halves(rounds[key], meter.less) for key, meter in meters.items()}
+        apart = {key: max(both) / min(both) - 1 for key, both in reached.items()}
+        read = {key for key, much in apart.items() if much > patience.within}
+        if not read or took >= patience.most_s:
+            figures = {key: _figure(reached[key], rounds[key], meter.less) for key, meter in meters.items()}
+            return Settled(figures, {key: apart[key] for key in meters if key in read})
+
+
+def _halves(rounds: list[float], less: bool) -> tuple[float, float]:
+    """The best of each half."""
+    best = min if less else max
+    return best(rounds[: len(rounds) // 2]), best(rounds[len(rounds) // 2 :])
+
+
+def _figure(reached: tuple[float, float], rounds: list[float], less: bool) -> Figure:
+    value, usual = max(reached) if less else min(reached), median(rounds)
+    return Figure(value, max(value, usual) / min(value, usual) - 1)

@@ -1,0 +1,53 @@
+"""Figures read in turns until both halves of the time reached the same."""
+
+from itertools import cycle
+
+import pytest
+
+from rollergen.hal.errors import RuntimeUnavailableError
+from rollergen.hal.probes.meters import Meter, Patience, in_turns
+from rollergen.hal.probes.microbench import Figure
+from rollergen.hal.probes.opencl_probe import _steady
+
+HASTY = Patience(readings=1, least_rounds=4, least_s=0.0, most_s=0.05)
+
+
+def meter(*values, less=False):
+    found = cycle(values)
+    return Meter(lambda: next(found), less)
+
+
+def test_a_figure_is_what_both_halves_reached():
+    found = in_turns({"rate": meter(70, 98, 100, 50), "time": meter(9, 5, 7, 5.1, less=True)}, HASTY)
+    assert not found.unsettled
+    assert found.figures["rate"] == Figure(98, pytest.approx(98 / 84 - 1))
+    assert found.figures["time"].value == 5.1
+
+
+def test_what_is_reached_once_is_not_believed_and_read_on():
+    rates, calm = iter([200, 50, 51, 50, *[100] * 10]), 0
+
+    def count():
+        nonlocal calm
+        calm += 1
+        return 1.0
+
+    meters = {"lucky": Meter(lambda: next(rates, 100)), "calm": Meter(count)}
+    found = in_turns(meters, Patience(readings=1, least_rounds=4, least_s=0.0, most_s=0.02))
+    assert found.unsettled == {"lucky": pytest.approx(1.0)} and found.figures["lucky"].value == 100
+    assert calm == 4  # what has settled is not read again
+
+
+def test_a_rate_that_does_not_settle_is_named_with_what_to_do():
+    found = in_turns({("read", "dram", 4): meter(*range(1, 999))}, Patience(1, 0.05, 2, 0.0, 0.0))
+    with pytest.raises(
+        RuntimeUnavailableError, match=r"the read dram 4 .* 100% apart; the machine is busy.*probe again"
+    ):
+        _steady(found, ("read", "dram", 4))
+
+
+def test_each_meter_is_read_in_every_round_before_any_is_read_again():
+    seen = []
+    note = lambda name: Meter(lambda: float(bool(seen.append(name))) + 1)
+    in_turns({"a": note("a"), "b": note("b")}, HASTY)
+    assert seen[:4] == ["a", "b", "a", "b"]
