@@ -94,3 +94,14 @@ def test_a_python_float_is_cast_without_rounding_to_float32_first():
     program = program_of(expression, "cpu")
     found = run_opencl(program, {"X": np.zeros(4)}, device("cpu"))[program.outputs[0].name]
     assert (found == 0.1).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16"])
+def test_what_is_shifted_past_a_narrow_integer_is_cut_off_before_it_is_widened(dtype):
+    X, k = rg.tensor("X", (8, N), dtype), rg.reduce_axis("k", 8)
+    expression = rg.compute((N,), lambda i: rg.sum(rg.cast(X[k, i] << (X[k, i] & 15), "int32"), axis=k))
+    x = np.arange(8 * N).reshape(8, N).astype(dtype)
+    for name in ("k80", "cpu"):
+        program = program_of(expression, name)
+        found = run_opencl(program, {"X": x}, device(name))[program.outputs[0].name]
+        assert np.array_equal(found, expression.evaluate(x))

@@ -152,7 +152,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("nll_loss", (s(2, 5, 3), s(2, 3, dtype="class")), {}), ("nll_loss", (s(5), s(dtype="class")), {"size_average": False}), ("nll_loss", (s(4, 6), s(4, dtype="class"), s(6)), {"reduce": False}),
     *(("cross_entropy", (s(5, 6), s(5, dtype="class"), *more), named) for more in ((), (s(6),)) for named in ({"label_smoothing": 0.1}, {"ignore_index": 2}, {"reduction": "none", "label_smoothing": 0.3, "ignore_index": 4})),
     *(("cross_entropy", (s(4, 5, 3), s(4, 5, 3), s(5)), {"reduction": how, "label_smoothing": 0.2}) for how in ("none", "mean", "sum")),
-    ("cross_entropy", (s(5), s(dtype="class")), {}), ("cross_entropy", (s(4, 5, dtype="float16"), s(4, dtype="class")), {"reduction": "none"}),
+    ("cross_entropy", (s(5), s(dtype="class")), {}), ("cross_entropy", (s(4, 5, dtype="float16"), s(4, dtype="class")), {"reduction": "none"}), ("cross_entropy", (s(3, 0), s(3, 0)), {"reduction": "none", "label_smoothing": 0.1}),
     *((name, (M, s(3, 5, dtype=kind), *more), named) for name, kind in (("mse_loss", "float64"), ("l1_loss", "float64"), ("kl_div", "positive"), ("smooth_l1_loss", "float64"), ("soft_margin_loss", "float64"))
       for more, named in (((), {}), ((None, None, "sum"), {}), ((), {"reduction": "none"}), ((False,), {}))),
     *((name, (M, M), {"reduction": how, "weight": s(3, 5)}) for name in ("mse_loss", "l1_loss", "huber_loss") for how in ("none", "sum", "mean")), ("mse_loss", (M, V), {}), ("l1_loss", (s(), s()), {}),
