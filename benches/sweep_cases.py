@@ -174,6 +174,14 @@ def _quantised() -> Iterator[tuple[str, str, Make]]:
     yield "quantized_matmul", "", lambda t, r, c: rg.ops.quantized_matmul(t("a", (r, c)), t("b", (c, r)), 0.5, 0.25)
 
 
+def _constants() -> Iterator[tuple[str, str, Make]]:
+    yield "full", "", lambda t, r, c: rg.ops.full((r, c), 1, dtype=t("x", ()).dtype)
+    yield "eye", "", lambda t, r, c: rg.ops.eye(r, c, dtype=t("x", ()).dtype)
+    yield "arange", "", lambda t, r, c: rg.ops.arange(r, dtype=t("x", ()).dtype)
+    yield "linspace", "", lambda t, r, c: rg.ops.linspace(0, 1, c, dtype=t("x", ()).dtype)
+    yield "meshgrid", "", lambda t, r, c: rg.ops.meshgrid(t("x", (r,)), t("y", (c,)))[0]
+
+
 def _views() -> Iterator[tuple[str, str, Make]]:
     for axis in (0, 1):
         yield "concat", f"axis {axis}", lambda t, r, c, a=axis: rg.ops.concat([t("x", (r, c)), t("y", (r, c))], a)
@@ -224,7 +232,7 @@ def _views() -> Iterator[tuple[str, str, Make]]:
     yield "expand", "", lambda t, r, c: rg.ops.expand(t("x", (r, 1)), (3, r, c))
 
 
-_FAMILIES = (_of_one, _of_two, _reductions, _normalisations, _contractions, _windows, _quantised, _views)
+_FAMILIES = (_of_one, _of_two, _reductions, _normalisations, _contractions, _windows, _quantised, _constants, _views)
 
 OPERATORS: Mapping[str, Mapping[str, Make]] = {}
 """Variants of each operator, by name."""
@@ -255,6 +263,7 @@ _REFUSALS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("einsum", ("bool",), _CONDITION),
     ("conv_transpose1d conv_transpose2d conv_transpose3d", ("bool",), _REDUCED),
     (f"one_hot {_WHOLE_FORMULAS}", FLOATS, "integer"),
+    ("linspace", _NOT_FLOATS, "expected a floating one"),
     ("one_hot", ("bool",), "expected integers"),
     ("bitwise_left_shift bitwise_right_shift", ("bool",), _CONDITION),
     ("dequantize", tuple(d for d in DTYPES if d not in (*STORED, "int32")), "expected int32 or one of int8"),

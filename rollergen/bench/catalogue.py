@@ -285,6 +285,20 @@ def _quantised() -> Iterator[Operator]:
     )  # fmt: skip
 
 
+def _nothing(sizes: Sizes, tensor: Make) -> tuple[()]:
+    return ()
+
+
+def _constants() -> Iterator[Operator]:
+    """Operators that read no tensor, and grids of those."""
+    sized = lambda s, t: {"size": s["shape"]}
+    yield _entry("full", "shape=1024x1024 fill_value=2", _nothing, arguments=("fill_value",), passed=sized)
+    yield _entry("eye", "n=1024", _nothing, arguments=("n",))
+    yield _entry("arange", "start=4096", _nothing, arguments=("start",))
+    yield _entry("linspace", "start=0 end=1 steps=4096", _nothing, arguments=("start", "end", "steps"))
+    yield _entry("meshgrid", "m=1024 n=1024", lambda s, t: (t("a", (s["m"],)), t("b", (s["n"],))))
+
+
 def _views() -> Iterator[Operator]:
     yield _entry("transpose", "shape=4096x4096 dim0=0 dim1=1", _one, arguments=("dim0", "dim1"))
     yield _entry("t", "shape=4096x4096", _one)
@@ -365,6 +379,6 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 
 _FAMILIES = (
-    _contractions, _convolutions, _pooling, _reductions, _normalisation, _elementwise, _quantised, _views,
+    _contractions, _convolutions, _pooling, _reductions, _normalisation, _elementwise, _quantised, _constants, _views,
 )  # fmt: skip
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in _FAMILIES for operator in family()}

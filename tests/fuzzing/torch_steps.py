@@ -192,6 +192,19 @@ def gathered(w: Writer, x: Line) -> str:
     return f"ops.gather({x.target}, {axis}, {w.given(shape, 'int64')})"
 
 
+def constant(w: Writer, x: Line) -> str:
+    """Joined by what reads nothing: steps, a number, a diagonal, a grid of vectors."""
+    random, last, grid = w.random, x.shape[-1], ""
+    if "float" not in x.dtype:
+        return f"ops.add({x.target}, ops.arange({last}))"
+    if len(x.shape) > 1:
+        a, b = (w.given((n,), x.dtype) for n in x.shape[-2:])
+        grid = f'ops.meshgrid({a}, {b}, indexing="ij")[{random.randrange(2)}]'
+    made = [f"ops.arange({last}, 0, -1)", f"ops.linspace(-1, 2, {last})", f"ops.full(({last},), 0.5)", grid or "1"]
+    made.append(f"ops.eye({', '.join(map(str, x.shape[-2:]))})" if grid else "2")
+    return f"ops.{random.choice(['add', 'mul', 'maximum'])}({x.target}, {random.choice(made)})"
+
+
 def reduced(w: Writer, x: Line) -> str:
     """Reductions with torch's arguments, and running ones."""
     random, axis = w.random, w.random.randrange(len(x.shape))
@@ -246,6 +259,7 @@ def scaled(w: Writer, x: Line) -> str:
 
 STEPS = (
     (function, 6), (pair, 1), (classes, 1), (layer, 2), (window, 2), (resized, 1), (rearranged, 3), (gathered, 1), (reduced, 1),
+    (constant, 1),
     (multiplied, 1), (scaled, 2),
 )  # fmt: skip
 """Each with its weight."""

@@ -17,6 +17,7 @@ from rollergen.expr.operators.adaptive_pooling import (
 from rollergen.expr.operators.arguments import torch_spellings
 from rollergen.expr.operators.borders import pad
 from rollergen.expr.operators.channels import group_norm, instance_norm, local_response_norm
+from rollergen.expr.operators.constants import arange, eye, full, linspace, meshgrid
 from rollergen.expr.operators.contractions import batch_matmul, bmm, einsum, linear, matmul, mm
 from rollergen.expr.operators.convolutions import (
     conv1d,
@@ -142,6 +143,7 @@ __all__ = [
     "amax",
     "amin",
     "any",
+    "arange",
     "argmax",
     "argmin",
     "avg_pool1d",
@@ -174,8 +176,10 @@ __all__ = [
     "embedding",
     "equal",
     "expand",
+    "eye",
     "flatten",
     "flip",
+    "full",
     "gather",
     "gelu",
     "getitem",
@@ -192,6 +196,7 @@ __all__ = [
     "less",
     "less_equal",
     "linear",
+    "linspace",
     "local_response_norm",
     "log_softmax",
     "logcumsumexp",
@@ -203,6 +208,7 @@ __all__ = [
     "max_pool3d",
     "maximum",
     "mean",
+    "meshgrid",
     "min",
     "minimum",
     "mm",
