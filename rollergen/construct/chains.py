@@ -15,6 +15,7 @@ from rollergen.program.chains import ChainRoles, ChainTile, chain_roles
 from rollergen.program.matrix import ROW_BYTES
 from rollergen.program.matrix_chains import MatrixChainTile, fits_instruction
 from rollergen.program.model import registers_of, registers_of_chain
+from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import AlignmentRules
 
 _VECTORS = (1, 2, 3, 4)
@@ -54,16 +55,20 @@ def chain_candidates(op: TensorOp, device: Device, rules: AlignmentRules, ledger
         return
     for one in _matrices(device) if rules.shapes.matrix_instructions and rules.shapes.asynchronous_copies else []:
         if fits_instruction(op, roles, one):
-            make = lambda tile, one=one: matrix_chain_stage(op, roles, tile, one, device)
-            stages = assembled(list(_matrix_tiles(op, roles, one, device)), make, "fused")
-            few = [one for one in stages if registers_of_chain(one, device) <= device.limits.registers_per_thread]
-            yield from candidates("fused", few, device)
+            yield from candidates("fused", _matrix_stages(op, roles, one, device), device)
     single = all(load.dtype not in ("float16", "bfloat16") for load in op.loads()) and op.output.dtype == "float32"
     if instruction is None or not _runs_in_lanes(device) or not single:
         return
     make = lambda tile: chain_stage(op, roles, tile, instruction)
     stages = assembled(list(_tiles(op, roles, instruction, device)), make, "fused")
     yield from candidates("fused", stages, device)
+
+
+def _matrix_stages(op: TensorOp, roles: ChainRoles, one: Instruction, device: Device) -> list[Stage]:
+    """Those whose accumulators and fragments stay in registers."""
+    make = lambda tile: matrix_chain_stage(op, roles, tile, one, device)
+    stages = assembled(list(_matrix_tiles(op, roles, one, device)), make, "fused")
+    return [stage for stage in stages if registers_of_chain(stage, device) <= device.limits.registers_per_thread]
 
 
 def _matrix_tiles(op: TensorOp, roles: ChainRoles, one: Instruction, device: Device) -> Iterator[MatrixChainTile]:

@@ -159,6 +159,15 @@ def _mixed(out: Writer, one: Index, other: Index, limit: int) -> Index:
     return out.integer("column", mixed, (0, limit - 1))
 
 
+def piece_offset(out: Writer, staged: Staged, buffer: Index, row: Index, piece: Index) -> Index:
+    """Where a piece of ``vector`` elements of a row lies, in the buffer of that number."""
+    copy = staged.copy
+    if copy.swizzle > 1:
+        turn = (row % copy.swizzle).simplify(out.ranges)
+        piece = _mixed(out, piece, turn, staged.shape[-1] // copy.vector)
+    return (buffer * staged.tile + row * staged.pitch + piece * copy.vector).simplify(out.ranges)
+
+
 def _group_access(out: Writer, place: Place, staged: Staged, lane: Lane) -> Access | None:
     """Where a swizzled buffer holds the lanes' elements, if they lie within one of its vectors, whose elements stay
     neighbours: only the vectors of a row change places.  None where they may not."""

@@ -23,7 +23,7 @@ from rollergen.lower.access import put
 from rollergen.lower.arithmetic import Scope, evaluate
 from rollergen.lower.chain_bounds import ChainBounds
 from rollergen.lower.context import Context
-from rollergen.lower.copies import Staged
+from rollergen.lower.copies import Staged, piece_offset
 from rollergen.lower.elements import Access
 from rollergen.lower.expressions import (
     Build,
@@ -212,21 +212,10 @@ class _MatrixChain:
             test = conjunction([Inside(here, None, self.op.extents()[axis])] if overhangs else [])
             if test is not None:
                 value = Operation("select", (test, value, Number(0, kept, copy.vector)), kept, copy.vector)
-            target = self._staged_offset(staged, buffer, row, piece)
+            target = piece_offset(out, staged, buffer, row, piece)
             write = Write(_as(staged.pointer, kept), target, value, aligned=True, asynchronous=True)
             with when_all(out, [Inside(number, None, count)] if count % threads else []):
                 out.write(write)
-
-    def _staged_offset(self, staged: Staged, buffer: Index, row: Index, piece: Index) -> Index:
-        """Where a piece of 16 bytes of a row lies in the block's layer."""
-        copy = staged.copy
-        if copy.swizzle > 1:
-            turn = (row % copy.swizzle).simplify(self.out.ranges)
-            mixed = Operation("xor", (Position(piece), Position(turn)), "int32")
-            limit = staged.shape[1] // copy.vector - 1
-            piece = self.out.integer("piece", mixed, (0, limit))
-        offset = buffer * staged.tile + row * staged.pitch + piece * copy.vector
-        return offset.simplify(self.out.ranges)
 
     # Blocks of keys
 
@@ -266,18 +255,16 @@ class _MatrixChain:
         out, one, tile = self.out, self.one, self.tile
         staged = self.staged[self.loads.keys]
         for step in self._unrolled("inner_step", self.inner // one.k):
-            if self.held is None:
-                queries = out.register("query", _WORD, (tile.tiles, one.a_registers))
-                self._load_queries(step, self._element(queries))
-                of_tile = lambda at, name=queries: self._element(name, at)
-            else:
-                of_tile = lambda at, name=self.held, step=step: self._element(name, step, at)
+            queries = self._element(self.held, step) if self.held else None
+            if queries is None:
+                queries = self._element(out.register("query", _WORD, (tile.tiles, one.a_registers)))
+                self._load_queries(step, queries)
             for pair in self._unrolled("pair", tile.keys // (2 * one.n)):
                 keys = out.register("key", _WORD, (2, one.b_registers))
                 row = pair * (2 * one.n) + self._lane // 16 * ROWS + self._lane % ROWS
                 piece = step * 2 + (self._lane // ROWS) % 2
                 self._load(staged, "b", self._element(keys), buffer, row, piece, along_k=True, count=2)
-                self._multiply(scores, pair, of_tile, keys)
+                self._multiply(scores, pair, queries, keys)
 
     def _load_queries(self, step: Index, target: Element) -> None:
         staged = self.staged[self.loads.queries]
@@ -293,16 +280,18 @@ class _MatrixChain:
     ) -> None:  # fmt: skip
         """A fragment, or two neighbouring ones, by the row and the piece of it that this thread names."""
         out = self.out
-        offset = self._staged_offset(staged, buffer, row.simplify(out.ranges), piece.simplify(out.ranges))
+        offset = piece_offset(out, staged, buffer, row.simplify(out.ranges), piece.simplify(out.ranges))
         pointer, short = out.place(staged.pointer, offset)
         out.collective(LoadMatrix(self.shape, operand, fragment, pointer, short, staged.pitch, along_k, count))
 
-    def _multiply(self, sums: str, pair: Index, of_tile, factors: str) -> None:  # type: ignore[no-untyped-def]
+    def _multiply(self, sums: str, pair: Index, rows: Element, factors: str) -> None:
+        """All tiles of ``rows`` times two neighbouring ones of ``factors``."""
         for at in self._unrolled("row_tile", self.tile.tiles):
+            own = self._element(rows.name, *rows.indices, at)
             for which in (0, 1):
                 target = Element(sums, (at, pair * 2 + which), _F32)
                 factor = self._element(factors, Index.of(which))
-                self.out.collective(MultiplyMatrix(self.shape, target, of_tile(at), factor, True, True))
+                self.out.collective(MultiplyMatrix(self.shape, target, own, factor, True, True))
 
     def _multiply_weights(self, scores: str, sums: str, buffer: Index, rows: OnlineRows | None) -> None:
         """Weights, packed as a factor of the next product, times what they weigh."""
@@ -313,14 +302,14 @@ class _MatrixChain:
             for at in self._unrolled("row_tile", tile.tiles):
                 for register in range(one.a_registers):
                     cells = [_Cell(at, register % 2, step * 2 + register // 2, e) for e in (0, 1)]
-                    pair = tuple(self._weight(scores, cell, rows) for cell in cells)
-                    packed = Call(f"pack_{one.dtype}", pair, _WORD)
+                    both = tuple(self._weight(scores, cell, rows) for cell in cells)
+                    packed = Call(f"pack_{one.dtype}", both, _WORD)
                     out.assign(self._element(weights, at, Index.of(register)), packed)
             for pair in self._unrolled("pair", self.columns // (2 * one.n)):
                 values = out.register("value", _WORD, (2, one.b_registers))
                 row, piece = step * one.k + self._lane % 16, pair * 2 + self._lane // 16
                 self._load(staged, "b", self._element(values), buffer, row, piece, along_k=False, count=2)
-                self._multiply(sums, pair, lambda at, name=weights: self._element(name, at), values)
+                self._multiply(sums, pair, self._element(weights), values)
 
     # Scores and weights
 
@@ -385,7 +374,7 @@ class _MatrixChain:
         values = []
         for e in range(self.stage.store.vector):
             cell = _Cell(first.tile, first.half, first.column, e)
-            known = {(SUM, 0): self._sum(sums, cell)}
+            known: dict[tuple[str, int], Expr] = {(SUM, 0): self._sum(sums, cell)}
             if rows is not None:
                 known |= {(ROW, component): found for component, found in enumerate(rows.pair(cell.tile, cell.half))}
             scope = self._scope(self._place(cell, column=self._column(cell)), known)

@@ -58,7 +58,7 @@ def chain_loads(op: TensorOp, dtype: str) -> ChainLoads | None:
     if len(found.weighed) != 1 or len(found.weights) != 1:
         return None
     (weight,) = found.weights
-    if unrounded(weight) is weight or weight.x.dtype != dtype:  # type: ignore[union-attr]
+    if unrounded(weight) is weight or weight.children()[0].dtype != dtype:
         return None
     numbers = []
     for value in (found.queries, found.keys, found.weighed[0]):

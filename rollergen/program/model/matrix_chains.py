@@ -243,7 +243,7 @@ def _moved(stage: Stage, device: Device, work: ChainWork, resident: int) -> dict
     every, extents = stage.op.loads(), stage.op.extents()
     size = ITEMSIZE[every[loads.keys].dtype]
     keys = work.keys * (work.inner + work.columns) * size
-    own = tile.rows * (work.inner * size + work.columns * ITEMSIZE[stage.op.output.dtype])
+    own: float = tile.rows * (work.inner * size + work.columns * ITEMSIZE[stage.op.output.dtype])
     others = [load for number, load in enumerate(every) if number not in (loads.queries, loads.keys, loads.weighed)]
     own += sum(
         ITEMSIZE[load.dtype] * (tile.rows if roles.rows in load.axes() else 1)
