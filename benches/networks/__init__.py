@@ -51,6 +51,9 @@ STATE = (1, 650)
 NETWORKS: dict[str, Recipe] = {
     "BERT-base layer": _of_states(sequences.Encoder, 768),
     "BERT-base": _of_states(sequences.bert, 768),
+    "BERT-large": Recipe(
+        lambda _: sequences.bert_large(), lambda length: (torch.randn(1, length, 1024),), 512, 16
+    ),
     "BERT-base of ids": Recipe(
         lambda _: sequences.BertOfIds(), lambda length: (_ids(length, 30522), _ids(length, 2)), 128, 16
     ),

@@ -34,6 +34,10 @@ def bert() -> nn.Sequential:
     return nn.Sequential(*(Encoder() for _ in range(12)))
 
 
+def bert_large() -> nn.Sequential:
+    return nn.Sequential(*(Encoder(1024, 16, 4096) for _ in range(24)))
+
+
 class BertOfIds(nn.Module):
     """BERT-base with its embeddings of words, places and kinds."""
 

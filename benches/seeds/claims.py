@@ -13,6 +13,7 @@ from functools import partial
 import rollergen as rg
 from benches.seeds import linked, measured, predicted
 from benches.seeds.finding import IMPOSSIBLE, Finding
+from benches.seeds.networks import networks
 from rollergen.bench.suites import suite
 
 T = rg.tensor
@@ -143,6 +144,10 @@ POWERS = tuple(2**n for n in range(0, 19, 2))
 LARGE = tuple(2**n for n in range(10, 21))
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 ROLLER, AUTOTVM, PRUNER = "ROLLER (OSDI 2022)", "AutoTVM (NeurIPS 2018)", "Pruner (ASPLOS 2025)"
+AUTOTVM_NETWORKS = ("ResNet-18", "MobileNet-V2", "LSTM cells", "DQN", "DCGAN")
+PRUNER_NETWORKS = (
+    "ResNet-50", "Inception-V3", "MobileNet-V2", "DenseNet-121", "DeepLab-V3", "ViT-B/16", "BERT-base", "GPT-2",
+)  # fmt: skip
 
 CLAIMS = (
     Claim(
@@ -256,6 +261,16 @@ CLAIMS = (
         linked=True,
     ),
     Claim(
+        "roller-table4",
+        f"{ROLLER}, Table 4",
+        "Whole networks, batch 128, V100; BERT-large of 512 words",
+        lambda: networks(
+            "v100", [("ResNet-50", 128), ("BERT-large", 128), ("NASNet", 128)],
+            "LSTM left out: 1,000 cells, each imported as nodes of its own, take too long to import",
+        ),
+        "ResNet-50 142 ms, BERT-large 4850 ms; LSTM 20 ms",
+    ),
+    Claim(
         "roller-table5",
         f"{ROLLER}, Table 5",
         "The 119 operators on a K80",
@@ -278,6 +293,30 @@ CLAIMS = (
         f"{AUTOTVM}, Table 1",
         "Convolutions C1 to C12 of ResNet-18 on a V100 (the paper's card, a TITAN X, has no spec here)",
         lambda: predicted.operators("v100", predicted.named(suite("autotvm-resnet18").entries)),
+    ),
+    Claim(
+        "autotvm-fig9",
+        f"{AUTOTVM}, Fig. 9",
+        "Convolutions C1 to C12 of ResNet-18 on a K80 (the paper's card, a TITAN X, has no spec here)",
+        lambda: predicted.operators("k80", predicted.named(suite("autotvm-resnet18").entries)),
+    ),
+    *(
+        Claim(
+            f"autotvm-fig10-{device}",
+            f"{AUTOTVM}, Fig. 10",
+            f"Convolutions C1 to C12 of ResNet-18 on {device}",
+            lambda device=device: predicted.operators(device, predicted.named(suite("autotvm-resnet18").entries)),
+        )
+        for device in ("cortex-a53", "mali-g71")
+    ),
+    *(
+        Claim(
+            f"autotvm-fig11-{device}",
+            f"{AUTOTVM}, Fig. 11",
+            f"Whole networks, batch 1, on {device}; MobileNet-V2 in place of the first",
+            lambda device=device: networks(device, [(name, 1) for name in AUTOTVM_NETWORKS]),
+        )
+        for device in ("k80", "cortex-a53", "mali-g71")
     ),
     Claim(
         "autotvm-trials",
@@ -315,6 +354,13 @@ CLAIMS = (
         "top-1 / top-5: T4 PaCM .892 / .962, TLP .862 / .935, TenSetMLP .859 / .941; K80 .897 / .969, .880 / .947, "
         ".878 / .958",
         linked=True,
+    ),
+    Claim(
+        "pruner-networks-a100",
+        f"{PRUNER}, Tables 5 to 7, Fig. 9",
+        "Whole networks, batch 1, float32, A100",
+        lambda: networks("a100", [(name, 1) for name in PRUNER_NETWORKS]),
+        "ResNet-50 1.444 ms, BERT-base 3.527 ms",
     ),
     Claim(
         "pruner-table8",

@@ -9,13 +9,14 @@ from benches.seeds import linked, predicted
 from benches.seeds.bounds import touched_bytes
 from benches.seeds.claims import CLAIMS, small
 from benches.seeds.finding import IMPOSSIBLE, MEASURED, MODEL, Finding
+from benches.seeds.networks import networks
 from rollergen.bench.suites import suite
 from rollergen.expr.stages import cut
 
 FIGURES = {
-    "ROLLER (OSDI 2022)": [f"Fig. {n}" for n in range(10, 20)] + [f"Table {n}" for n in (2, 3, 5, 6)],
-    "AutoTVM (NeurIPS 2018)": ["Table 1"],
-    "Pruner (ASPLOS 2025)": ["Best_k", "top-k", "Fig. 10", "Table 8"],
+    "ROLLER (OSDI 2022)": [f"Fig. {n}" for n in range(10, 20)] + [f"Table {n}" for n in (2, 3, 4, 5, 6)],
+    "AutoTVM (NeurIPS 2018)": ["Table 1", "Fig. 9", "Fig. 10", "Fig. 11"],
+    "Pruner (ASPLOS 2025)": ["Best_k", "top-k", "Tables 5 to 7, Fig. 9", "Fig. 10", "Table 8"],
 }
 
 
@@ -40,6 +41,14 @@ def test_an_absent_device_is_answered_by_the_model_and_told_so():
     assert found.state == MODEL and "is present" in found.why
     assert [row["operator"] for row in found.rows] == ["M1", "E0"]
     assert all(0 < row["share of the roofline"] <= 1 for row in found.rows)
+
+
+def test_a_whole_network_is_predicted_for_an_absent_device():
+    pytest.importorskip("torch")
+    found = networks("k80", [("DQN", 2)])
+    assert found.state == MODEL and "is present" in found.why
+    (row,) = found.rows
+    assert row["batch"] == 2 and row["predicted ms"] > 0 and not row["host steps"]
 
 
 def test_construction_is_measured_wherever_it_runs():
