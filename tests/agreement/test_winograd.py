@@ -45,11 +45,12 @@ def epilogue():
 
 
 EXPRESSIONS = {
-    "odd sizes": lambda: rg.ops.conv2d(T("x", (5, 7, 9)), weights(7, 5, 3, 3), padding=1),
-    "unpadded": lambda: rg.ops.conv2d(T("x", (1, 8, 9, 8)), weights(8, 8, 3, 3)),
-    "groups": lambda: rg.ops.conv2d(T("x", (1, 8, 8, 8)), weights(16, 4, 3, 3), padding=1, groups=2),
+    "odd sizes": lambda: rg.ops.conv2d(T("x", (4, 7, 9)), weights(5, 4, 3, 3), padding=1),
+    "unpadded": lambda: rg.ops.conv2d(T("x", (1, 4, 7, 6)), weights(8, 4, 3, 3)),
+    "groups": lambda: rg.ops.conv2d(T("x", (1, 8, 6, 4)), weights(16, 4, 3, 3), padding=1, groups=2),
     "bias, sum and relu of two images": epilogue,
     "channels last": channels_last,
+    "few": lambda: rg.ops.conv2d(T("x", (3, 5, 6)), weights(4, 3, 3, 3), padding=1),
     "wide padding": lambda: rg.ops.conv2d(T("x", (4, 6, 5)), weights(8, 4, 3, 3), padding=2),
 }  # fmt: skip
 SIDES = 2, 4
@@ -88,7 +89,7 @@ def test_the_matrices_filter(m):
 
 CASES = [
     *((name, 2, "cpu") for name in EXPRESSIONS), ("odd sizes", 4, "cpu"), ("channels last", 4, "cpu"),
-    ("groups", 2, "v100"), ("channels last", 4, "v100"),
+    ("few", 2, "v100"), ("few", 4, "v100"),
 ]  # fmt: skip
 
 
@@ -118,16 +119,17 @@ def verdict(expression, program, run=None):
 
 @pytest.mark.parametrize("m", SIDES)
 def test_the_gate_passes_right_transforms(m):
-    found = verdict(*filtered("bias, sum and relu of two images", m, "cpu"))
+    found = verdict(*filtered("few", m, "cpu"))
     assert found.passed, found
 
 
-@pytest.mark.parametrize("stage", range(4))
-@pytest.mark.parametrize("m", SIDES)
+@pytest.mark.parametrize(
+    ("m", "stage"), [(2, "weights"), (2, "tiles"), (2, "contraction"), (2, "sums"), (4, "weights"), (4, "tiles")]
+)
 def test_the_gate_refuses_transforms_that_are_a_thousandth_wrong(m, stage):
-    expression, program = filtered("odd sizes", m, "cpu")
+    expression, program = filtered("few", m, "cpu")
     changed = list(program.stages)
-    at = next(n for n, one in enumerate(changed) if one.name == ("weights", "tiles", "contraction", "sums")[stage])
+    at = next(n for n, one in enumerate(changed) if one.name == stage)
     op = changed[at].op
     if op.reductions:
         (sums,) = op.reductions
@@ -165,7 +167,7 @@ def test_errors_of_larger_tiles_are_allowed_for():
 
 def test_weights_are_transformed_once():
     for spec in ("cpu", "v100"):
-        _, program = filtered("channels last", 2, spec)
+        _, program = filtered("few", 2, spec)
         assert next(stage.name for stage in program.stages if stage.once) == "weights"
         assert all(not stage.once for stage in program.stages if stage.name in ("tiles", "sums"))
 
