@@ -215,16 +215,34 @@ _NONE = 1e6
 """As a loss: of sizes that no program serves yet."""
 
 
-def cover(loss: np.ndarray, most: int) -> list[int]:
+def stands_for(counts: Sequence[int]) -> np.ndarray:
+    """How much each of the ascending counts matters: the more, the more counts lie nearer to it than to the others.
+
+    Small ones are sampled densely, as tiles differ most there: nearly half of the samples of 4096 sizes are below 128.
+    If all samples weighed alike, too many programs would be for these; if all sizes did, the smallest would be lost.
+    """
+    middles = (np.array(counts[1:]) + np.array(counts[:-1])) / 2
+    reach = np.diff(np.array([counts[0] - 0.5, *middles, counts[-1] + 0.5]))
+    return reach**_EVENLY  # type: ignore[no-any-return]
+
+
+_EVENLY = 0.75
+"""0: every sampled count weighs alike; 1: every count.  A product of S x 1024 x 1024, 8 programs, 80 random sizes, mean
+and 95th percentile of the loss at 0, .75 and 1: v100 1.032 and 1.059, 1.011 and 1.033, 1.011 and 1.033; h200 1.024 and
+1.089, 1.022 and 1.068, 1.014 and 1.066."""
+
+
+def cover(loss: np.ndarray, most: int, weights: np.ndarray | float = 1.0) -> list[int]:
     """Rows of which, in each column, the least is close to 1: greedily the one that helps most, until none is far.
 
-    ``loss``: seconds of each plan over the best's [plans, counts].
+    ``loss``: seconds of each plan over the best's [plans, counts]; ``weights``: of the counts.
     """
     chosen: list[int] = []
     least = np.full(loss.shape[1], np.inf)
     while len(chosen) < most and (not chosen or least.max() > CLOSE):
         with_one = np.minimum(np.minimum(loss, least), _NONE)
-        badness = (np.log(np.maximum(with_one, 1.0)) ** 2).sum(axis=1) + 1e-9 * np.log(with_one).sum(axis=1)
+        far = np.log(np.maximum(with_one, 1.0)) ** 2 * weights
+        badness = far.sum(axis=1) + 1e-9 * np.log(with_one).sum(axis=1)
         number = int(badness.argmin())
         if number in chosen:
             break

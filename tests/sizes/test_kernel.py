@@ -5,7 +5,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, BundleError, ExpressionError, ShapeError
-from rollergen.sizes.regime import cover
+from rollergen.sizes.regime import cover, stands_for
 from rollergen.sizes.samples import sampled_sizes, samples
 
 T = rg.tensor
@@ -131,6 +131,15 @@ def test_few_programs_cover_all_sizes():
     assert cover(loss, 8) == [1, 2]
     assert cover(loss, 1) == [1]
     assert cover(np.array([[np.inf, 1.0], [1.2, 1.3]]), 1) == [1]
+
+
+def test_a_program_is_kept_for_the_many_sizes_between_far_samples():
+    counts = (1, 2, 3, 4, 100, 200)
+    loss = np.array([[1.0, 1.0, 1.0, 1.0, 1.25, 1.25], [1.2, 1.2, 1.2, 1.2, 1.0, 1.0]])
+    assert cover(loss, 1) == [0]
+    assert cover(loss, 1, stands_for(counts)) == [1]
+    assert cover(loss[:, :4], 1, stands_for(counts[:4])) == [0]
+    assert list(stands_for((7,))) == [1.0]
 
 
 def test_samples_have_the_ends_and_what_is_asked_for():
