@@ -82,7 +82,9 @@ class HostIds:
 
 
 def _of_host(thing: Any, buffer: Buffer) -> np.ndarray | None:
-    if is_torch(thing) and thing.is_cpu and not thing.requires_grad:
+    if thing.__class__ is np.ndarray:
+        pass
+    elif is_torch(thing) and thing.is_cpu and not thing.requires_grad:
         thing = thing.numpy()
     elif not isinstance(thing, np.ndarray):
         if thing is None or on_device(thing) or not hasattr(thing, "__array__"):
@@ -94,7 +96,12 @@ def _of_host(thing: Any, buffer: Buffer) -> np.ndarray | None:
 
 def _surely_inside(ids: np.ndarray, extent: int) -> bool:
     """Whether none is negative nor too large, found in one pass: as unsigned, negative ones are the largest."""
+    if ids.size <= _FEW:
+        some = ids.reshape(-1).tolist()
+        return not some or (min(some) >= 0 and max(some) < extent)
     return bool(np.maximum.reduce(ids.reshape(-1).view(_UNSIGNED[ids.itemsize])) < extent)
 
 
+_FEW = 8
+"""Ids that Python looks at faster than NumPy: a reduction takes 1.3 us of however few, eight of a list .8."""
 _UNSIGNED = {bytes_: np.dtype(f"u{bytes_}") for bytes_ in (1, 2, 4, 8)}

@@ -69,7 +69,8 @@ class _Map:
         self.m_extent = op.axis(self.m).extent if self.m else 1
         self.n_extent = op.axis(self.n).extent
         self.staged = transposed_load(op)
-        dtypes = [op.output.dtype, *(load.dtype for load in op.loads())]
+        # ids of whole rows are scalars: they leave vectors of rows as wide as those of a copy
+        dtypes = [op.output.dtype, *(load.dtype for load in op.loads() if self.n in load.axes())]
         self.lanes = vector_lanes(device, max(dtypes, key=lambda dtype: ITEMSIZE[dtype]))
 
     def tiled(self, *digits: Digit, limits: Iterable[Rule] = (), **others: Any) -> list[ElementwisePlan]:

@@ -17,7 +17,7 @@ from rollergen.expr.index import FloorDiv, Index, Mod, linear
 from rollergen.expr.places import Put
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import PART, WHOLE, is_below_its_row, is_online_exponent, is_shrinking_exponent, shrinking
-from rollergen.expr.tensor_op import TensorOp
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import (
     Binary,
     Buffer,
@@ -115,6 +115,9 @@ def _taken(take: Take, op: TensorOp) -> Operand:
     """
     row = take.row
     axes = [axis for axis in op.axes if any(axis.name in axes_of(value) for value in take.ids)]
+    own = [axis for axis in axes if axis.name not in row.axes()]
+    if own and len(take.ids) == 1 and (within := _taken_within_lines(take, own)):
+        return within
     number = linear(tuple(Index.axis(axis.name) for axis in axes), tuple(axis.extent for axis in axes))
     count, most = prod(axis.extent for axis in axes), prod(take.extents)
     offset = row.offset()
@@ -123,6 +126,24 @@ def _taken(take: Take, op: TensorOp) -> Operand:
     buffer = replace(row.buffer, shape=(min(count, most), line))
     rows = number % most if count > most else number
     return Operand.of(buffer, (rows, Index(offset.terms)), row.axes() | {axis.name for axis in axes}, row.guard)
+
+
+def _taken_within_lines(take: Take, axes: list[Axis]) -> Operand | None:
+    """What a take along ``axes`` of elements of which a line holds several reads: places scattered over the table's
+    own axis, whose lines other ids read too; None where a line holds one element of the axis.
+
+    Places are multiples of the golden section of the axis: those of neighbours lie far apart, and all lie evenly
+    (Fibonacci hashing; Knuth, The Art of Computer Programming 3, section 6.4).
+    """
+    row, (extent,), (stride,) = take.row, take.extents, take.strides
+    steps = [prod(row.buffer.shape[n + 1 :]) for n in range(len(row.buffer.shape))]
+    at = next((n for n, step in enumerate(steps) if (step, row.buffer.shape[n]) == (stride, extent)), None)
+    if at is None or extent == 1 or stride * ITEMSIZE[row.dtype] >= _LINE_BYTES:
+        return None
+    number = linear(tuple(Index.axis(axis.name) for axis in axes), tuple(axis.extent for axis in axes))
+    place = number * max(2, round(extent * (5**0.5 - 1) / 2)) % extent
+    indices = tuple(place if n == at else index for n, index in enumerate(row.indices))
+    return Operand.of(row.buffer, indices, row.axes() | {axis.name for axis in axes}, row.guard)
 
 
 _LINE_BYTES = 64
