@@ -31,14 +31,15 @@ class Arena:
     """The most bytes that live at one step: no arena is smaller."""
 
 
-def arranged(lifetimes: Mapping[str, Lifetime]) -> Arena:
-    """Each value at the first offset where it fits: in the order, of three, that takes the least memory.
+def arranged(lifetimes: Mapping[str, Lifetime], alignment: int = ALIGNMENT_BYTES) -> Arena:
+    """Each value at the first offset, a multiple of so many bytes, where it fits: in the order, of three, that takes
+    the least memory.
 
     >>> arena = arranged({"a": Lifetime(100, 0, 1), "b": Lifetime(64, 1, 2), "c": Lifetime(70, 2, 3)})
     >>> arena.offsets, arena.size_bytes, arena.peak_bytes
     ({'a': 0, 'c': 0, 'b': 128}, 192, 192)
     """
-    rounded = {name: -(-one.size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for name, one in lifetimes.items()}
+    rounded = {name: -(-one.size_bytes // alignment) * alignment for name, one in lifetimes.items()}
     first, last = (lambda name: lifetimes[name].first), (lambda name: -lifetimes[name].last)
     largest = lambda name: (-rounded[name], first(name))
     tried = [_first_fit(sorted(lifetimes, key=key), lifetimes, rounded) for key in (largest, first, last)]

@@ -32,24 +32,28 @@ class Execution:
     def __init__(
         self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], device: Device
     ) -> None:
-        beside_the_host = device.kind.threads or language(device.kind.language).calls_take_device_arrays
-        if beside_the_host and any(kernel is not None for kernel in kernels):
-            raise DeviceError(
-                f"{device.name}: models are called on devices that use host memory, such as 'cpu'; on this one their "
-                "kernels (model.kernels) run one by one"
-            )
-        self._network, self._steps = network, steps
-        places = _Places(network, steps, kernels)
-        self.arena = arranged(places.lifetimes)
-        self._block = aligned_empty((max(self.arena.size_bytes, 1),), np.dtype(np.uint8))
-        self._arrays = {name: _placed(self._block, self.arena, value) for name, value in places.values.items()}
-        self._weights: dict[str, np.ndarray] = {}
+        self._network, self._steps, self._device = network, steps, device
         self._held: dict[str, np.ndarray] = {}
         self._sessions: list[Session] = []  # they keep what launches know by its address
+        self._place(Places(network, steps, kernels))
         self._runs = [
             self._host(step) if kernel is None else self._launched(number, step, kernel)
             for number, (step, kernel) in enumerate(zip(steps, kernels, strict=True))
         ]
+
+    def _place(self, places: Places) -> None:
+        """Gives each value its memory.  DeviceError on a device whose memory is not the host's."""
+        device = self._device
+        beside_the_host = device.kind.threads or language(device.kind.language).calls_take_device_arrays
+        if beside_the_host and places.values:
+            raise DeviceError(
+                f"{device.name}: models are called on devices that use host memory (such as 'cpu') or OpenCL, "
+                "on this one their kernels (model.kernels) run one by one"
+            )
+        self.arena = arranged(places.lifetimes)
+        self._block = aligned_empty((max(self.arena.size_bytes, 1),), np.dtype(np.uint8))
+        self._arrays = {name: _placed(self._block, self.arena, value) for name, value in places.values.items()}
+        self._weights: dict[str, np.ndarray] = {}
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """New arrays of the outputs."""
@@ -89,10 +93,12 @@ class Execution:
             self._held[name] = array.copy() if shares else array
 
     def _array(self, name: str) -> np.ndarray:
-        for place in (self._arrays, self._held):
-            if name in place:
-                return place[name]
-        return self._network.constants[name]
+        if name in self._arrays:
+            return self._arrays[name]
+        return self._held_or_constant(name)
+
+    def _held_or_constant(self, name: str) -> np.ndarray:
+        return self._held[name] if name in self._held else self._network.constants[name]
 
     def _results(self) -> list[np.ndarray]:
         made = [self._array(name).copy() for name in self._network.outputs]
@@ -110,12 +116,25 @@ class Execution:
         return run
 
     def _launched(self, number: int, step: Step, kernel: Kernel) -> Callable[[], None]:
+        """The launches of a step, behind the check of the ids that they read by."""
+        run = self._arguments(number, step, kernel)
+        if not (ids := HostIds(kernel.program)):
+            return run
+        given = dict(zip((b.name for b in kernel.program.inputs), step.inputs, strict=True))
+
+        def checked() -> None:
+            ids.check((), {name: self._array(own) for name, own in given.items()})
+            run()
+
+        return checked
+
+    def _arguments(self, number: int, step: Step, kernel: Kernel) -> Callable[[], None]:
         """The launches of a step with all their arguments, once weights are packed."""
         session, program = kernel.new_session(), kernel.program
         packed = {stage.op.output.name for stage in program.stages if stage.once}
         for buffer in program.temporaries:
             own = buffer.name in packed
-            session.set({buffer.name: _new(buffer) if own else self._arrays[_temporary(number, buffer.name)]})
+            session.set({buffer.name: _new(buffer) if own else self._arrays[temporary(number, buffer.name)]})
         given = dict(zip((b.name for b in program.inputs), step.inputs, strict=True))
         read = {name for launch in kernel.launches if not launch.once for name in launch.arguments}
         weights = {b.name: self._weight(given[b.name], b.name in read) for b in program.inputs if b.constant}
@@ -127,15 +146,7 @@ class Execution:
         session.release(name for name in weights if name not in read)
         self._sessions.append(session)
         prepared = session.prepare()
-        run = session.run if prepared is None else prepared.run
-        if not (ids := HostIds(program)):
-            return run
-
-        def checked() -> None:
-            ids.check((), {name: self._array(own) for name, own in given.items()})
-            run()
-
-        return checked
+        return session.run if prepared is None else prepared.run
 
     def _weight(self, name: str, kept: bool) -> np.ndarray:
         """A weight as launches take it; one that they read in every call is copied, so that it stays as it is."""
@@ -148,7 +159,7 @@ class Execution:
         return self._weights[name]
 
 
-class _Places:
+class Places:
     """What lies in the arena, and when: values that kernels read or write, and temporaries of their launches."""
 
     def __init__(self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None]) -> None:
@@ -174,12 +185,12 @@ class _Places:
         packed = {stage.op.output.name for stage in kernel.program.stages if stage.once}
         for buffer in kernel.program.temporaries:
             if buffer.name not in packed:
-                value = Value(_temporary(number, buffer.name), buffer.shape, buffer.dtype)
+                value = Value(temporary(number, buffer.name), buffer.shape, buffer.dtype)
                 self.values[value.name] = value
                 self.lifetimes[value.name] = Lifetime(value.size_bytes, number, number)
 
 
-def _temporary(number: int, name: str) -> str:
+def temporary(number: int, name: str) -> str:
     """A name that no value of a model has."""
     return f"step {number}: {name}"
 

@@ -21,6 +21,7 @@ from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
 from rollergen.kernel import load as load_kernel
 from rollergen.network.checking import LayerCheck, layer_check
+from rollergen.network.device_execution import execution_for
 from rollergen.network.execution import Execution
 from rollergen.network.partition import Step
 from rollergen.network.saving import is_model, read, save
@@ -83,7 +84,7 @@ class Model:
 
     @cached_property
     def _execution(self) -> Execution:
-        return Execution(self._network, self.steps, self._of, self.device)
+        return execution_for(self._network, self.steps, self._of, self.device)
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """The source model's result for these arguments.

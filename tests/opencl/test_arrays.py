@@ -5,7 +5,6 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, DeviceError, DtypeError, ShapeError
-from rollergen.network.execution import Execution
 from tests.opencl.devices import facts, on_pocl
 from tests.threads import in_threads
 
@@ -121,11 +120,6 @@ def test_kernels_of_the_hosts_cpu_take_no_device_arrays(queue):
     kernel = rg.build(rg.ops.relu(rg.tensor("x", (8,))), "cpu", profile=False, cache=False)
     with pytest.raises(ArgumentError, match=r"such as x.get\(\)"):
         kernel(array.zeros(queue, 8, "f4"))
-
-
-def test_models_are_refused_on_a_device_with_memory_of_its_own(kernel):
-    with pytest.raises(DeviceError, match="models are called on devices that use host memory"):
-        Execution(None, [None], [kernel], kernel.device)
 
 
 def test_an_explanation_says_that_it_runs_elsewhere_than_its_spec_means(kernel):
