@@ -59,6 +59,9 @@ COSTS: Mapping[str, Cost] = {
     ),
     "uniform_loads": cost("1: what all threads of a block read at one address comes by a path of its own"),
     "asynchronous_instructions": cost("instructions of one asynchronous copy of a thread: itself and its addresses"),
+    "asynchronous_guard_instructions": cost(
+        "instructions of one bound that an asynchronous copy is tested for: its predicate (default: guard_instructions)"
+    ),
     "memory_operands": cost("1: a value that is loaded for one use folds into the arithmetic instruction"),
     "fragment_registers": cost("registers held for each element of a register copy (2: two unrolled steps are live)"),
     "reserved_registers": cost(

@@ -79,14 +79,19 @@ def _fragments(
     shapes = rules.shapes
     if not axis or not shapes.register_tiles:
         return [(1, 1)]
-    sizes = [1 << n for n in range(max(1, most).bit_length())]
+    extent = op.axis(axis).extent
+    uneven = _BETWEEN if device.kind.lockstep and extent % _EVEN and extent > _EVEN else ()
+    sizes = sorted({*(1 << n for n in range(max(1, most).bit_length())), *uneven})
     if lanes > 1 or not shapes.wide_accesses:
         return [(size, 1) for size in sizes]
-    few = not device.kind.lockstep or op.axis(axis).extent < _SHORT
+    few = not device.kind.lockstep or extent < _SHORT
     widths = (1, 2, 4) if few else (1, 4)
     return [(size, width) for width in widths for size in sizes if size == width or (width == 4 and size % 4 == 0)]
 
 
+_BETWEEN, _EVEN = (12, 20), 64
+"""Elements between powers of two, tried along an axis that is no multiple of so many: blocks of 48 or 80 may overhang it
+less, or come out even on the units (1025 x 1025 in float32: 14 % less on a100, 12 % on h200)."""
 _SHORT = 32
 """Elements of an axis along which pairs are worth trying."""
 _LONG = 32

@@ -31,9 +31,9 @@ def staged(program):
     return [c for stage in program.stages for c in stage.copies if c.to_layer == "shared"]
 
 
-def chosen(expression, name, **shapes):
+def chosen(expression, name, count=10, **shapes):
     options = rg.BuildOptions(shapes=rg.CodeShapes(**shapes))
-    return [one.program for one in construct(canonicalize(expression), device(name), options, 10)]
+    return [one.program for one in construct(canonicalize(expression), device(name), options, count)]
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -55,16 +55,23 @@ def lies_along_k(program):
 
 
 def along_k(expression):
-    return next(p for p in chosen(expression, "a100") if lies_along_k(p))
+    return next(p for p in chosen(expression, "a100", 40) if lies_along_k(p))
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-@pytest.mark.parametrize("name", ["matmul", "conv 3x3"])
+@pytest.mark.parametrize("name", ["matmul", "matmul of odd sizes", "conv 3x3"])
 def test_operands_that_stay_as_they_lie_along_the_reduction_compute_the_definition(name):
-    """17 steps of four, in tiles of four of them: the last tile is not whole."""
-    expressions = {"conv 3x3": lambda: rg.ops.conv2d(T("X", (2, 12, 15, 13)), T("W", (37, 12, 3, 3)), padding=1)}
-    expression = (expressions | {"matmul": EXPRESSIONS["matmul"]})[name]()
+    """17 steps of four, in tiles of four of them: the last tile is not whole.  Of odd sizes, elements come one by one
+    and are read four at a time."""
+    expressions = {
+        "matmul": EXPRESSIONS["matmul"],
+        "matmul of odd sizes": lambda: rg.ops.matmul(T("A", (141, 69)), T("B", (69, 203))),
+        "conv 3x3": lambda: rg.ops.conv2d(T("X", (2, 12, 15, 13)), T("W", (37, 12, 3, 3)), padding=1),
+    }
+    expression = expressions[name]()
     program = along_k(expression)
+    if "odd" in name:
+        assert all(copy.vector == 1 and copy.asynchronous for copy in staged(program))
     arrays = small_integers(program)
     got = executed(program, emit(program, device("a100"), "cuda"), arrays)
     assert_values(expression, program, got, arrays, None, 0.0)
@@ -100,3 +107,13 @@ def test_a_large_product_is_staged_past_the_registers(name):
 def test_a_device_without_them_is_given_none():
     product = rg.ops.matmul(T("A", (2048, 2048)), T("B", (2048, 2048)))
     assert not any(c.asynchronous for p in chosen(product, "v100") for c in staged(p))
+
+
+@pytest.mark.parametrize(("name", "size"), [("v100", 1024), ("a100", 1024), ("mi50", 1024), ("h200", 2048)])
+def test_a_product_of_one_more_row_column_and_step_takes_a_quarter_longer_at_most(name, size):
+    """No row of it begins at a multiple of 16 bytes, and every tile overhangs."""
+    seconds = []
+    for extent in (size, size + 1):
+        product = rg.ops.matmul(T("A", (extent, extent)), T("B", (extent, extent)))
+        seconds.append(construct(canonicalize(product), device(name), top_k=1)[0].seconds)
+    assert seconds[1] <= 1.25 * seconds[0]

@@ -16,3 +16,9 @@ MEMORY = Pointer("x", "float32", "global", writable=True)
 def test_long_loops_are_written_out_in_parts_that_come_out_even_where_some_do(steps, at_once):
     body = (Write(MEMORY, Index.axis("i"), Number(0, "float32")),)
     assert steps_at_once(For("i", 0, steps, body, True)) == at_once
+
+
+@pytest.mark.parametrize(("steps", "at_once"), [(64, None), (96, 32), (80, 40)])
+def test_loops_that_only_start_copies_hold_no_registers_and_are_written_out_further(steps, at_once):
+    body = (Write(MEMORY, Index.axis("i"), Number(0, "float32"), asynchronous=True),)
+    assert steps_at_once(For("i", 0, steps, body, True)) == at_once

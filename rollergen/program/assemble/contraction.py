@@ -23,6 +23,7 @@ from rollergen.program.assemble.nest import (
     copy_vector,
     is_batch,
     is_divided,
+    lane_stride,
     overhanging,
     useful,
     useful_digits,
@@ -241,8 +242,11 @@ def _own_copies(
 
 
 def keeps_order(op: TensorOp, roles: Roles, load: Load, vk: int) -> bool:
-    """Whether the load is staged as it lies along k, `vk` elements of 4 bytes moved at once."""
-    return vk > 1 and ITEMSIZE[load.dtype] == 4 and copy_vector(op, load, roles.k, vk, guarded=True) == vk
+    """Whether the load is staged as it lies along k: fragments are `vk` elements of 4 bytes, read at once from the
+    tile, however many of them memory allows to be moved at once."""
+    if vk == 1 or ITEMSIZE[load.dtype] != 4:
+        return False
+    return lane_stride(load, roles.k) == 1 or copy_vector(op, load, roles.k, vk, guarded=True) == vk
 
 
 @lru_cache(maxsize=64)

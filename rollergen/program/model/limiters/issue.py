@@ -35,7 +35,8 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
             one_by_one = access.broken * nest.lanes
             each = each * (1 - access.broken) + one_by_one
         if not is_nothing(access.tested):
-            each = each + access.tested * costs.guard_instructions * (1 + one_by_one)
+            past = access.role == "fill_past" and costs.asynchronous_guard_instructions
+            each = each + access.tested * (past or costs.guard_instructions) * (1 + one_by_one)
         if access.role == "read" and not is_nothing(access.decoded):
             each = each + access.decoded * costs.decode_instructions
         if not is_nothing(each):
