@@ -1,0 +1,79 @@
+"""What one element more costs: ``python benches/bench_odd.py [--device NAME ...] [--dtype NAME ...] [--sizes N]``.
+
+For N random products, whose three extents are multiples of 64 from 512 to 4,096, and those with one more row, column
+and step: the predicted times of the first choices, and their ratio.  No row of the second begins at a multiple of 16
+bytes, and every tile overhangs.  Nothing is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from typing import Any
+
+import numpy as np
+from results import keep
+from rich.console import Console
+from rich.table import Table
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.construct.planning import planned
+from rollergen.options import BuildOptions
+from rollergen.targets import resolve
+
+DEVICES = ("v100", "a100", "h200", "mi50")
+LEAST, MOST, STEP = 512, 4096, 64
+AIM = 1.25
+"""Times as long one element more along each axis may take."""
+
+Size = tuple[int, int, int]
+
+
+def drawn(count: int, seed: int) -> list[Size]:
+    draw = random.Random(seed)
+    extent = lambda: draw.randrange(LEAST, MOST + 1, STEP)
+    return [(extent(), extent(), extent()) for _ in range(count)]
+
+
+def seconds(size: Size, dtype: str, device: Any) -> float:
+    """Predicted time of the first choice."""
+    m, n, k = size
+    product = rg.ops.matmul(rg.tensor("A", (m, k), dtype), rg.tensor("B", (k, n), dtype))
+    return construct(planned(product, device), device, BuildOptions(), top_k=1)[0].seconds
+
+
+def row(sizes: list[Size], dtype: str, name: str) -> dict[str, Any]:
+    device = resolve(name)
+    even = np.array([seconds(size, dtype, device) for size in sizes])
+    odd = np.array([seconds((size[0] + 1, size[1] + 1, size[2] + 1), dtype, device) for size in sizes])
+    ratios = odd / even
+    worst = [f"{'x'.join(map(str, sizes[at]))}: {ratios[at]:.2f}" for at in np.argsort(-ratios)[:3]]
+    return {
+        "device": name, "dtype": dtype, "sizes": len(sizes), "geomean": float(np.exp(np.log(ratios).mean())),
+        "p95": float(np.percentile(ratios, 95)), "max": float(ratios.max()),
+        f"at most {AIM}": float((ratios <= AIM).mean()), "worst": ", ".join(worst),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", nargs="*", default=DEVICES)
+    parser.add_argument("--dtype", nargs="*", default=["float32"])
+    parser.add_argument("--sizes", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    sizes, rows = drawn(given.sizes, given.seed), []
+    for dtype in given.dtype:
+        for name in given.device:
+            rows.append(row(sizes, dtype, name))
+            print(rows[-1], flush=True)
+    table = Table(*rows[0])
+    for one in rows:
+        table.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in one.values()))
+    Console(width=160).print(table)
+    keep("odd", {"seed": given.seed, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
