@@ -90,8 +90,8 @@ def _fragments(
 
 
 _BETWEEN, _EVEN = (12, 20), 64
-"""Elements between powers of two, tried along an axis that is no multiple of so many: blocks of 48 or 80 may overhang it
-less, or come out even on the units (1025 x 1025 in float32: 14 % less on a100, 12 % on h200)."""
+"""Elements between powers of two, tried along an axis that is no multiple of so many: blocks of 48 or 80 may overhang
+it less, or come out even on the units (1025 x 1025 in float32: 14 % less on a100, 12 % on h200)."""
 _SHORT = 32
 """Elements of an axis along which pairs are worth trying."""
 _LONG = 32
