@@ -1,6 +1,7 @@
 """Specs of OpenCL devices: what their drivers tell, what micro-benchmarks measure, and that builds find them again."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -96,6 +97,17 @@ def test_every_figure_of_the_bench_is_positive(runtime, monkeypatch):
     assert all(meter.read() > 0 for meter in found) and min(bench.copies_gb_s()) > 0
     with pytest.raises(BuildError, match="has no cl_khr_fp16"):
         bench.per_clock(load_device("mi50").instruction("pk_fma_f16"))
+
+
+def test_a_launch_that_had_to_wait_makes_no_loop_seem_long(runtime, monkeypatch):
+    """Its overhead would be all that is measured."""
+    bench, waits = OpenCLBench(runtime, 2, 1000.0, 64, SMALL), iter([0.0, 1.0])
+    steps = []
+    monkeypatch.setattr(bench.runtime, "seconds", lambda kernel, blocks, threads: 1e-4 + 1e-6 * steps[-1] + next(waits, 0.0))
+    counted = SimpleNamespace(raw=SimpleNamespace(set_arg=lambda position, count: steps.append(int(count))))
+    monkeypatch.setattr(bench.runtime, "compile", lambda text: SimpleNamespace(kernel=lambda entry: counted))
+    monkeypatch.setattr(bench.runtime, "set_arguments", lambda kernel, buffers: None)
+    assert bench.latency_clocks("l1").read() == pytest.approx(1000.0, rel=0.05)
 
 
 def test_a_device_that_is_not_there_cannot_be_probed():
