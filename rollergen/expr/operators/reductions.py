@@ -206,7 +206,7 @@ def logsumexp(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: s
     x = with_axes(floats(input, "logsumexp"))
     wide = accumulator_dtype(x.dtype)
     largest = reduction("logsumexp", lambda v, r: rg.max(v, axis=r, dtype=wide), x, dim, True, None)
-    positions = axes_of(dim, x, "logsumexp")
+    positions = axes_of(dim, x, "logsumexp") or tuple(range(x.ndim))
 
     def taken_out(at: tuple[Any, ...]) -> Any:
         top = largest[row_of(at, *positions)]

@@ -34,6 +34,8 @@ def _truth(operation: str, extreme: Any, x: Tensor, dim: Dims, keepdim: bool, na
     require_tensor(x, operation)
     truth = x if x.dtype == "bool" else rg.compute(x.shape, lambda *i: x[i] != 0)
     wanted = "uint8" if x.dtype == "uint8" else "bool"
+    if dim in ((), []):  # over no axes every element stays, as torch has it of these two alone
+        return rg.compute(truth.shape, lambda *i: rg.cast(truth[i], wanted), name)
     if not count_of(x, dim, operation):  # of no elements none is the largest, but none is true, and all are
         extreme = sum if extreme is amax else prod
     elif wanted == "bool":

@@ -161,6 +161,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     *((name, (s(3, 5, dtype="share"), s(3, 5, dtype="share"), *more), {"reduction": how}) for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits") for more in ((), (s(5),), (s(3, 5),)) for how in ("none", "mean")),
     ("binary_cross_entropy_with_logits", (M, s(3, 5, dtype="share")), {"pos_weight": s(5, dtype="positive")}),
     *((name, (x, *more), {}) for name in ("any", "all") for x in (mask(3, 5), M, s(3, 5, dtype="uint8"), i8(3, 5)) for more in ((), (1,), ((0, 1), True), (-1, True))),
+    *((name, (x, ()), {}) for name in ("any", "all", "sum", "amax") for x in (M, s(), s(0, 3)) if name != "amax" or 0 not in x),
+    *(("logsumexp", (x, ()), {}) for x in (s(), s(0, 3))),
     ("einsum", ("...ik,...kj->ij", s(2, 3, 4), s(2, 4, 5)), {}), ("einsum", ("...ij->...", [s(2, 3, 4, 5)]), {}), ("einsum", ("iji->j", i8(3, 4, 3)), {}),
     ("instance_norm", (X4, s(4), s(4, dtype="positive"), s(4)), {"use_input_stats": False}),
     ("group_norm", (X4, 2, s(4), s(4), 0.1), {}), ("group_norm", (s(2, 6, 5), 3), {}), ("group_norm", (s(2, 6, dtype="float16"), 3), {}),
