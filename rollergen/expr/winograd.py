@@ -268,20 +268,18 @@ def _stored(place: Load, axes: Sequence[Axis], value: Value) -> TensorOp:
     return TensorOp(place.buffer, tuple(replace(axis, role="spatial") for axis in axes), place.indices, value)
 
 
-def _transformed(matrix: Matrix, lines: Sequence[Index], read: Callable[[Sequence[Index]], Value]) -> Value:
-    """The element at `lines` of what is transformed by `matrix` along each direction."""
-
-    def along(places: tuple[Index, ...]) -> Value:
-        if len(places) == len(lines):
-            return read(places)
-        line = lines[len(places)]
-        terms = [_times(term.factors, line, along((*places, term.index(line)))) for term in matrix]
-        total = terms[0]
-        for term in terms[1:]:
-            total = Binary("add", total, term, _DTYPE)
-        return total
-
-    return along(())
+def _transformed(
+    matrix: Matrix, lines: Sequence[Index], read: Callable[[Sequence[Index]], Value], places: tuple[Index, ...] = ()
+) -> Value:
+    """The element at `lines` of what is transformed by `matrix` along each direction; ``places``: of the first ones."""
+    if len(places) == len(lines):
+        return read(places)
+    line = lines[len(places)]
+    terms = [_times(term.factors, line, _transformed(matrix, lines, read, (*places, term.index(line)))) for term in matrix]
+    total = terms[0]
+    for term in terms[1:]:
+        total = Binary("add", total, term, _DTYPE)
+    return total
 
 
 def _times(factors: tuple[float, ...], line: Index, value: Value) -> Value:

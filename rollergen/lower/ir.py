@@ -320,9 +320,9 @@ _MACROS = re.compile(
 Linux: replaced before a compiler sees a name."""
 _PATTERN = re.compile(
     r"(u?(char|short|int|long|longlong)|float|double|half|bool|quad)\d+(x\d+)?[ua]?$"
-    r"|(get|as|convert|vload|vstore|atomic|memory_order|memory_scope|sub_group|make|load|store|multiply|pack|spread|shuffle|half)_"
+    r"|(get|as|convert|vload|vstore|atomic|memory_order|memory_scope|sub_group|make|load|store|multiply|spread|shuffle|half)_"
     r"|\w+_t$|divided_by\d+$|copy_async_\d+$"
-    r"|\w+_[fi]\d+x\d+$"
+    r"|\w+_[fi]\d+x\d+$|pack_b?float16$"
 )
 """Types by their families (vectors; what ends in _t: sizes, images, samplers, queues, events, characters), and
 functions."""

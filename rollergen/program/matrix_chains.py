@@ -167,7 +167,7 @@ def is_matrix_chain(stage: Stage) -> bool:
     return stage.inner is not None and any(loop.kind == THREAD for loop in stage.loops)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def tile_of_matrix_chain(stage: Stage) -> tuple[ChainRoles, MatrixChainTile]:
     """The roles and sizes of a stage whose loops may be a matrix chain's; `check.matrix_chains` holds that they are.
 

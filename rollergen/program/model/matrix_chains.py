@@ -104,7 +104,7 @@ class _Launch(NamedTuple):
     moved: tuple[tuple[str, float], ...]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _launch(stage: Stage, device: Device) -> _Launch:
     costs, work = costs_of(device), chain_work(stage)
     registers = registers_of_chain(stage, device)
