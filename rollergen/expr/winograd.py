@@ -275,7 +275,8 @@ def _transformed(
     if len(places) == len(lines):
         return read(places)
     line = lines[len(places)]
-    terms = [_times(term.factors, line, _transformed(matrix, lines, read, (*places, term.index(line)))) for term in matrix]
+    inner = lambda term: _transformed(matrix, lines, read, (*places, term.index(line)))
+    terms = [_times(term.factors, line, inner(term)) for term in matrix]
     total = terms[0]
     for term in terms[1:]:
         total = Binary("add", total, term, _DTYPE)
