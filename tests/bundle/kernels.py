@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from functools import lru_cache
@@ -97,5 +98,5 @@ def launched(directory: Path, *options: str) -> subprocess.CompletedProcess[str]
 def made_in_c(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """The C launcher compiled without a warning, its self-test with the OpenCL that pip installed."""
     command = ["make", "-s", "-C", str(directory), "check-pip", f"PYTHON={sys.executable}"]
-    command += ["CFLAGS=-O1 -Werror", f"ARGUMENTS={' '.join(options)}"]
+    command += ["CFLAGS=-O1 -Werror", f"ARGUMENTS={shlex.join(options)}"]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
