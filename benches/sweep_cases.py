@@ -263,7 +263,6 @@ _REFUSALS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("einsum", ("bool",), _CONDITION),
     ("conv_transpose1d conv_transpose2d conv_transpose3d", ("bool",), _REDUCED),
     (f"one_hot {_WHOLE_FORMULAS}", FLOATS, "integer"),
-    ("linspace", _NOT_FLOATS, "expected a floating one"),
     ("one_hot", ("bool",), "expected integers"),
     ("bitwise_left_shift bitwise_right_shift", ("bool",), _CONDITION),
     ("dequantize", tuple(d for d in DTYPES if d not in (*STORED, "int32")), "expected int32 or one of int8"),

@@ -24,7 +24,7 @@ Make = Callable[..., Any]
 
 _HIDDEN = (
     "name", "acc", "dtype", "out_dtype", "inplace", "other", "training", "momentum", "dropout_p", "attn_mask",
-    "return_indices",
+    "return_indices", "layout", "device", "pin_memory", "requires_grad",
 )  # fmt: skip
 _IMAGE = ("n", "c", "h", "w")
 

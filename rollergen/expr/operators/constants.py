@@ -1,12 +1,13 @@
 """Tensors of numbers that the expression itself fixes, and grids of them: they read nothing, or spread what they read.
 
-Torch's ``dtype`` is theirs; its ``device``, ``layout`` and ``requires_grad`` have no counterpart in an expression.
+What torch is told of storage (``layout``, ``device``, ``pin_memory``) and gradients is taken as it comes: an expression
+lies nowhere, and `rg.build` is told the device that it runs on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import rollergen.expr.language as rg
@@ -16,7 +17,10 @@ from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import Number, integer, integers, number, require_tensor
 
 
-def full(size: Sequence[int], fill_value: Number, *, dtype: Any = None, name: str | None = None) -> Tensor:
+def full(
+    size: Sequence[int], fill_value: Number, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: bool = False, requires_grad: bool = False, name: str | None = None,
+) -> Tensor:  # fmt: skip
     """Every element of shape `size` is `fill_value`: without a dtype of a float float32, of an integer int64, or bool.
 
     >>> import rollergen as rg
@@ -32,7 +36,10 @@ def full(size: Sequence[int], fill_value: Number, *, dtype: Any = None, name: st
     return rg.compute(shape, lambda *i: rg.cast(value, kind), name=name)
 
 
-def eye(n: int, m: int | None = None, *, dtype: Any = None, name: str | None = None) -> Tensor:
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: bool = False, requires_grad: bool = False, name: str | None = None,
+) -> Tensor:  # fmt: skip
     """1 where row and column of an `n` by `m` matrix are the same (`m` None: `n`), else 0; float32 without a dtype.
 
     >>> import rollergen as rg
@@ -46,8 +53,10 @@ def eye(n: int, m: int | None = None, *, dtype: Any = None, name: str | None = N
 
 
 def arange(
-    start: Number, end: Number | None = None, step: Number = 1, *, dtype: Any = None, name: str | None = None
-) -> Tensor:
+    start: Number, end: Number | None = None, step: Number = 1, *,
+    dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
     """Numbers from `start` to below `end`, `step` apart; of one number from 0 to below that.  int64, or float32 where
     one of them is a float.
 
@@ -58,33 +67,58 @@ def arange(
     Raises ExpressionError where `step` is 0 or leads away from `end`.
     """
     first, last = (0, start) if end is None else (start, end)
-    low, high, by = (number(one, "arange", what) for one, what in ((first, "start"), (last, "end"), (step, "step")))
+    low, high, by = (
+        int(one) if isinstance(one, bool) else number(one, "arange", what)
+        for one, what in ((first, "start"), (last, "end"), (step, "step"))
+    )
     kind = _dtype(dtype, low + high + by)
-    if not is_float(kind):
+    if kind == "int64":  # the others count the steps before they cut their ends
         low, high, by = int(low), int(high), int(by)
     if by == 0 or (high - low) / by < 0:
         raise ExpressionError(f"arange: step is {shown(step)}; expected a step other than 0 from {low} to {high}")
+    count = -((low - high) // by) if kind == "int64" else math.ceil((high - low) / by)
+    if not is_float(kind):
+        low, by = int(low), int(by)
     wide = accumulator_dtype(kind) if is_float(kind) else "int64" if kind in ("int64", "uint64") else "int32"
-    count = math.ceil((high - low) / by) if is_float(kind) else -((low - high) // by)
     return rg.compute((count,), lambda i: rg.cast(rg.cast(i, wide) * by + low, kind), name=name)
 
 
-def linspace(start: Number, end: Number, steps: int, *, dtype: Any = None, name: str | None = None) -> Tensor:
+def linspace(
+    start: Number | Tensor, end: Number | Tensor, steps: int, *,
+    dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
     """`steps` numbers from `start` to `end`, both among them, equally far apart; float32 without a dtype.
+
+    Either end may be a tensor without axes.  Of an integer dtype they are computed in float64 and cut towards 0.
 
     >>> import rollergen as rg
     >>> rg.ops.linspace(0, 1, 5).evaluate()
     array([0.  , 0.25, 0.5 , 0.75, 1.  ])
+
+    Raises ShapeError of a tensor with axes.
     """
-    count = _count(steps, "linspace", "steps")
-    low, high = number(start, "linspace", "start"), number(end, "linspace", "end")
-    kind = _dtype(dtype, 1.0)
-    if not is_float(kind):
-        raise ExpressionError(f"linspace: dtype is {kind}; expected a floating one, which holds what lies between")
-    wide, by = accumulator_dtype(kind), (high - low) / max(count - 1, 1)
-    from_start, from_end = lambda i: rg.cast(i, wide) * by + low, lambda i: high - rg.cast(count - 1 - i, wide) * by
-    either = lambda i: rg.select(2 * i < count, from_start(i), from_end(i))
-    return rg.compute((count,), lambda i: rg.cast(either(i), kind), name=name)
+    count, kind = _count(steps, "linspace", "steps"), _dtype(dtype, 1.0)
+    wide = accumulator_dtype(kind) if is_float(kind) else "float64"
+    first, last = _end(start, "start", kind, wide), _end(end, "end", kind, wide)
+
+    def element(i: Any) -> Any:
+        low, high = first(), last()
+        by = (high - low) / max(count - 1, 1)
+        near, far = low + rg.cast(i, wide) * by, high - rg.cast(count - 1 - i, wide) * by
+        return rg.cast(rg.select(i < max(count // 2, 1), near, far), kind)
+
+    return rg.compute((count,), element, name=name)
+
+
+def _end(value: Any, what: str, kind: str, wide: str) -> Callable[[], Any]:
+    """The element of an end in the dtype that is computed in, as one of `kind`."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise ShapeError(f"linspace: {what} {value.label} has shape {value.shape}; expected a number, or no axes")
+        return lambda: rg.cast(rg.cast(value[()], kind), wide)
+    given = number(value, "linspace", what)
+    return lambda: rg.cast(given if is_float(kind) else int(given), wide)
 
 
 def meshgrid(*tensors: Tensor, indexing: str | None = None, name: str | None = None) -> tuple[Tensor, ...]:

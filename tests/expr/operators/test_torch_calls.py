@@ -23,7 +23,7 @@ OWN = {
 }  # fmt: skip
 """Without a namesake of torch's, or with a meaning of their own: `equal` compares elements, as torch's `eq` does."""
 
-ONLY_TORCHS = {"out", "_stacklevel", "generator", "implicit", "device", "layout", "pin_memory", "requires_grad"}
+ONLY_TORCHS = {"out", "_stacklevel", "generator", "implicit"}
 """Arguments of torch's that have no counterpart: where a result is stored, and torch's own bookkeeping."""
 
 
@@ -180,7 +180,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("slice_scatter", (s(6, 4), s(6, 4)), {}), ("slice_scatter", (s(6, 4), s(2, 4), 0, -3, -1), {}), ("slice_scatter", (s(3, 11), s(3, 4), 1), {"start": 1, "end": 9, "step": 2}),
     ("tril", (X3,), {}), ("tril", (X3, -1), {}), ("triu", (X3,), {"diagonal": 1}), ("triu", (mask(3, 4),), {}),
     *(("arange", call, {}) for call in ((5,), (2, 9, 3), (9, 2, -3), (0, 1, 0.1), (5, 0, -1.5), (0,), (3, 3))), ("arange", (1, 4), {"step": 2}),
-    *(("linspace", call, {}) for call in ((0, 1, 5), (3, -2, 7), (0, 1, 1), (0, 1, 0), (2, 2, 4))), *(("eye", call, {}) for call in ((3,), (2, 4), (0,), (3, 0))),
+    *(("linspace", call, {}) for call in ((0, 1, 5), (3, -2, 7), (0, 1, 1), (0, 1, 0), (2, 2, 4))), ("linspace", (s(), 9, 6), {"device": "cpu"}), ("linspace", (-3, 8, 7), {"dtype": torch.int32}),
+    ("arange", (-2, 3.5, 0.75), {"dtype": torch.int32}), ("arange", (False, True), {"dtype": torch.int64, "requires_grad": False}), *(("eye", call, {}) for call in ((3,), (2, 4), (0,), (3, 0))),
     *(("full", call, {}) for call in (((2, 3), 7), ((2,), 1.5), ((), True), ((0, 3), 2), ([2], -1))),
     *(("meshgrid", call, {"indexing": how}) for call in ((V, s(3), s(4)), (V, s(3)), (V,), (V, s()), ([V, s(2)],)) for how in ("ij", "xy")),
     ("one_hot", (s(3, 2, dtype="class"), 5), {}), ("pixel_shuffle", (s(2, 8, 3, 5), 2), {}), ("pixel_unshuffle", (s(3, 4, 6), 2), {}),
