@@ -159,8 +159,8 @@ def regime_map(
         count = expression.count(sizes)
         outputs, inputs = expression.at(sizes)
         graph = planned(outputs, device, apart, inputs)  # type: ignore[arg-type]
-        best, found = open_plans(graph, buffers, count, most_rows, device, options)
-        constructed[count] = sizes, priced([best], limited(device, options))[0]
+        fastest, found = open_plans(graph, buffers, count, most_rows, device, options)
+        constructed[count] = sizes, priced([fastest], limited(device, options))[0]
         for plan in found:
             plans.setdefault(plan.largest(device), plan)
     if not plans:
