@@ -76,7 +76,7 @@ def arange(
         low, high, by = int(low), int(high), int(by)
     if by == 0 or (high - low) / by < 0:
         raise ExpressionError(f"arange: step is {shown(step)}; expected a step other than 0 from {low} to {high}")
-    count = -((low - high) // by) if kind == "int64" else math.ceil((high - low) / by)
+    count = int(-((low - high) // by)) if kind == "int64" else math.ceil((high - low) / by)
     if not is_float(kind):
         low, by = int(low), int(by)
     wide = accumulator_dtype(kind) if is_float(kind) else "int64" if kind in ("int64", "uint64") else "int32"
