@@ -198,8 +198,9 @@ class Instruction:
     )
     layout: str = declared(
         "of a matrix instruction that threads execute together: which of them holds what (quads: as PTX documents "
-        "for mma.sync)",
-        accepts={"enum": ["quads", "opaque"], "title": "quads or opaque"},
+        "for mma.sync; warpgroup: as for wgmma, whose operands stay in the block's memory, and whose tiles along n, "
+        "up to 32 side by side, are one instruction)",
+        accepts={"enum": ["quads", "opaque", "warpgroup"], "title": "quads, opaque or warpgroup"},
         default="",
     )
     a_registers: int = declared("32-bit registers of a thread for a fragment of the first factor", default=0)
@@ -230,6 +231,11 @@ class Instruction:
     def is_matrix(self) -> bool:
         """Whether threads execute it together on fragments."""
         return bool(self.layout)
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether it runs beside the program, and takes both factors from the block's memory."""
+        return self.layout == "warpgroup"
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,11 @@ def matrix_instructions_have_fragments(device: Device) -> Iterator[str]:
             expected = ", ".join(" x ".join(map(str, each)) for each in _OPAQUE)
             yield f"instructions[{number}].m: {shape} in opaque fragments; expected one of {expected} (CUDA's wmma)"
         factor = DTYPES[one.dtype].bits
+        if one.is_asynchronous and ((one.m, one.n, one.lanes) != (64, 8, 128) or one.k * factor != 256):
+            shape = f"{one.m} x {one.n} x {one.k} {one.dtype} by {one.lanes} lanes"
+            yield f"instructions[{number}].m: {shape} in a warpgroup; expected 64 x 8, k of 32 bytes, by 128 (PTX)"
         bits = {"a_registers": one.m * one.k * factor, "b_registers": one.k * one.n * factor}
+        bits = {} if one.is_asynchronous else bits
         bits["accumulator_registers"] = one.m * one.n * DTYPES[one.accumulator_dtype].bits
         for name, needed in bits.items():
             if getattr(one, name) * 32 * one.lanes < needed:

@@ -84,6 +84,11 @@ def compile_cuda(text: str, arch: str, options: Sequence[str] = (), nvrtc: Any =
     return Compiled(arch, code, usage(log) if is_machine_code else (), f"NVRTC {version(nvrtc)}")
 
 
+_OWN = {(9, 0)}
+"""Compute capabilities with instructions that later ones have not: code for ``sm_90a`` may have wgmma, and runs on 9.0
+only."""
+
+
 def target_for(capability: tuple[int, int], nvrtc: Any = None) -> str:
     """What a GPU's code is compiled to: its own machine code, or, by a compiler that is older than the GPU, PTX of
     the latest architecture that it knows, which the driver translates.
@@ -92,8 +97,9 @@ def target_for(capability: tuple[int, int], nvrtc: Any = None) -> str:
     """
     number, known = 10 * capability[0] + capability[1], architectures(nvrtc)
     if number in known or number < known[0]:
-        require(f"sm_{number}", nvrtc)
-        return f"sm_{number}"
+        arch = f"sm_{number}{'a' if capability in _OWN else ''}"
+        require(arch, nvrtc)
+        return arch
     return f"compute_{max(one for one in known if one <= number)}"
 
 

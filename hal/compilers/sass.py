@@ -64,7 +64,7 @@ def disassembled(cubin: bytes) -> str | None:
     return None
 
 
-MULTIPLY_ADDS = ("FFMA", "HFMA2", "DFMA", "HMMA", "IMMA")
+MULTIPLY_ADDS = ("FFMA", "HFMA2", "DFMA", "HMMA", "IMMA", "HGMMA", "IGMMA")
 
 
 def main_loops(cubin: bytes, by: tuple[str, ...] = MULTIPLY_ADDS) -> Mapping[str, Mapping[str, int]] | None:

@@ -30,7 +30,7 @@ from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.asynchronous import has_asynchronous_copies
 from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
 from rollergen.program.assemble.plan import Roles
-from rollergen.program.matrix import TF32, matrix_operands
+from rollergen.program.matrix import PANEL_BYTES, ROW_BYTES, TF32, matrix_operands
 from rollergen.program.model import price_batch
 from rollergen.space.engine import Points
 from rollergen.space.matrix import matrix_tiles
@@ -39,6 +39,8 @@ from rollergen.tile.rules import AlignmentRules
 
 _SIZES = ("fm", "fn", "gm", "gn")
 _STEPS = (1, 2, 4)
+_PANEL_STEPS = PANEL_BYTES // (2 * ROW_BYTES)
+"""Of an asynchronous instruction, whose k has 32 bytes: rows along k are a panel's."""
 _DEPTHS = (1, 2)
 _RING = (3, 4)
 """Buffers of asynchronous copies."""
@@ -55,8 +57,10 @@ def matrix_candidates(
     for instruction in device.instructions:
         if instruction.dtype == TF32 and not rules.tf32:
             continue
-        together = instruction.is_matrix and instruction.lanes == device.execution_width
-        if together and matrix_operands(variant.op, axes_of(variant.roles), instruction) is not None:
+        if instruction.is_asynchronous and not rules.shapes.asynchronous_products:
+            continue
+        whole = instruction.is_matrix and instruction.lanes % device.execution_width == 0
+        if whole and matrix_operands(variant.op, axes_of(variant.roles), instruction) is not None:
             name = f"{variant.name}, {instruction.name}"
             own = _shaped(variant.op, variant.roles, name, instruction, device, rules, count, ledger)
             yield from as_far_as_possible(own, name)
@@ -109,8 +113,8 @@ def _shaped(
     depths = _DEPTHS if rules.shapes.prefetch else _DEPTHS[:1]
     if has_asynchronous_copies(device, rules):
         depths = (*depths, *_RING)
-    for steps in _STEPS:
-        if steps > 1 and steps * instruction.k >= 2 * k_extent:
+    for steps in (_PANEL_STEPS,) if instruction.is_asynchronous else _STEPS:
+        if steps > 1 and steps * instruction.k >= 2 * k_extent and not instruction.is_asynchronous:
             continue
         for depth in depths:
             plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth)

@@ -29,14 +29,21 @@ from rollergen.lower.ir import (
     If,
     Kernel,
     Let,
-    LoadMatrix,
-    MultiplyMatrix,
     Point,
     PrefetchLine,
     Statement,
-    StoreMatrix,
-    WarpBarrier,
     Write,
+)
+from rollergen.lower.matrix_ir import (
+    BeginProducts,
+    Collective,
+    EndProducts,
+    LoadMatrix,
+    MultiplyLocal,
+    MultiplyMatrix,
+    StoreMatrix,
+    WaitProducts,
+    WarpBarrier,
 )
 from rollergen.program.rprogram import RProgram
 
@@ -44,6 +51,7 @@ _LINES = {
     Let: "constant", Assign: "assignment", Write: "write", Point: "point", Allocate: "allocation",
     PrefetchLine: "prefetch_line",
     LoadMatrix: "collective", MultiplyMatrix: "collective", StoreMatrix: "collective", WarpBarrier: "collective",
+    BeginProducts: "collective", MultiplyLocal: "collective", EndProducts: "collective", WaitProducts: "collective",
 }  # fmt: skip
 """Methods of `CFamily` that spell statements of one line."""
 
@@ -72,7 +80,7 @@ class CFamily(CExpressions):
         """Lines; asynchronous writes are plain ones unless a language has them."""
         raise NotImplementedError
 
-    def collective(self, statement: LoadMatrix | MultiplyMatrix | StoreMatrix | WarpBarrier) -> str:
+    def collective(self, statement: Collective) -> str:
         """What the threads of an execution width do together."""
         raise DeviceError(f"{self.language} has no spelling for {type(statement).__name__}; expected a CUDA target")
 

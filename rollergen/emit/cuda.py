@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import ClassVar
 
-from rollergen.emit import asynchronous
+from rollergen.emit import asynchronous, products
 from rollergen.emit.c_expressions import INDENT, LOGIC_OR, ORDER, number
 from rollergen.emit.cuda_vectors import INLINE, WIDEST_BYTES, CudaVectors, lane
 from rollergen.emit.index_code import Alignment, is_wide
@@ -34,19 +34,16 @@ from rollergen.lower.expressions import (
     Read,
 )
 from rollergen.lower.features import Features
-from rollergen.lower.ir import (
-    LOCAL,
-    Allocate,
-    Barrier,
-    For,
-    Kernel,
+from rollergen.lower.ir import LOCAL, Allocate, Barrier, For, Kernel, Point, PrefetchLine, Write
+from rollergen.lower.matrix_ir import (
+    BeginProducts,
+    Collective,
+    EndProducts,
     LoadMatrix,
+    MultiplyLocal,
     MultiplyMatrix,
-    Point,
-    PrefetchLine,
-    StoreMatrix,
+    WaitProducts,
     WarpBarrier,
-    Write,
 )
 
 _SPECIAL = {
@@ -95,6 +92,7 @@ class Cuda(CudaVectors):
         super().__init__()
         self._alignment = Alignment()
         self._places: Mapping[str, tuple[int, int]] = {}
+        self._dynamic_alignment = 0
 
     # Kernels and statements
 
@@ -105,6 +103,7 @@ class Cuda(CudaVectors):
     def kernel(self, kernel: Kernel) -> str:
         self._alignment = Alignment(kernel)
         self._places = dynamic_places(kernel)
+        self._dynamic_alignment = max((one.alignment for one in kernel.arrays), default=0)
         return super().kernel(kernel)
 
     def dynamic_bytes(self, kernel: Kernel) -> int:
@@ -128,18 +127,24 @@ class Cuda(CudaVectors):
         return "#pragma unroll" if steps is None else f"#pragma unroll {steps}"
 
     def barrier(self, statement: Barrier) -> list[str]:
-        if statement.pending is None:
-            return ["__syncthreads();"]
-        self.types.setdefault("asynchronous", asynchronous.GROUPS)
-        return [f"wait_copies<{statement.pending}>();", "__syncthreads();"]
+        lines = ["__syncthreads();"]
+        if statement.products:
+            self.types.setdefault("products", products.GROUPS)
+            lines = ["show_to_products();", *lines]
+        if statement.pending is not None:
+            self.types.setdefault("asynchronous", asynchronous.GROUPS)
+            lines = [f"wait_copies<{statement.pending}>();", *lines]
+        return lines
 
     def end_group(self) -> list[str]:
         self.types.setdefault("asynchronous", asynchronous.GROUPS)
         return ["end_copies();"]
 
-    def collective(self, statement: LoadMatrix | MultiplyMatrix | StoreMatrix | WarpBarrier) -> str:
+    def collective(self, statement: Collective) -> str:
         if isinstance(statement, WarpBarrier):
             return "__syncwarp()"
+        if isinstance(statement, (BeginProducts, MultiplyLocal, EndProducts, WaitProducts)):
+            return self._beside(statement)
         name, text = helper(statement)
         self.types.setdefault(text, text)
         if isinstance(statement, MultiplyMatrix):
@@ -150,11 +155,31 @@ class Cuda(CudaVectors):
         pitch = f", {statement.pitch}" if statement.shape.layout == "opaque" else ""
         return f"{name}({self.expression(fragment)}, {at}{pitch})"
 
+    def _beside(self, statement: BeginProducts | MultiplyLocal | EndProducts | WaitProducts) -> str:
+        """A statement of products that run beside the program."""
+        self.types.setdefault("products", products.GROUPS)
+        match statement:
+            case BeginProducts():
+                return "begin_products()"
+            case EndProducts(pending):
+                return f"end_products<{pending}>()"
+            case WaitProducts(names, dtype, elements):
+                scalar = self.scalars[dtype]
+                return "; ".join(f"wait_products<{elements}>(({scalar} *){name})" for name in names)
+        name, text = products.multiply(statement)
+        self.types.setdefault(text, text)
+        at = [
+            f"operand_at<{one.panel_bytes}>({self.address(one.pointer, one.offset, 1, False)})"
+            for one in (statement.a, statement.b)
+        ]
+        return f"{name}({', '.join([self.expression(statement.accumulator), *at])})"
+
     def allocation(self, node: Allocate) -> str:
         self._alignment.allocate(node)
         if node.name in self._places:
             at, kind = self._places[node.name][0], self.type(node.dtype, node.lanes, memory=True)
-            array = f"extern __shared__ __align__({DYNAMIC_ALIGNMENT}) unsigned char block_memory[]"
+            align = max(DYNAMIC_ALIGNMENT, self._dynamic_alignment)
+            array = f"extern __shared__ __align__({align}) unsigned char block_memory[]"
             declared = "" if at else f"{array};\n{INDENT}"
             return f"{declared}{kind} *const {node.name} = ({kind} *)(block_memory + {at})"
         extents = "".join([f"[{extent}]" for extent in node.shape])

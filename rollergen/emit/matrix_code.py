@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rollergen.emit.cuda_vectors import SCALARS
 from rollergen.hal.dtypes import DTYPES
-from rollergen.lower.ir import LoadMatrix, MatrixShape, MultiplyMatrix, StoreMatrix
+from rollergen.lower.matrix_ir import LoadMatrix, MatrixShape, MultiplyMatrix, StoreMatrix
 
 _INLINE = "__device__ __forceinline__ "
 

@@ -23,6 +23,7 @@ from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers, Source, load_bounds
 from rollergen.lower.vectors import alignment
 from rollergen.lower.writer import Writer
+from rollergen.program.matrix import PANEL_ALIGNMENT
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, Copy
 from rollergen.program.windows import inner_loops, shares_lines, window_digits, window_shape
 
@@ -92,6 +93,7 @@ def allocate_buffers(out: Writer, nest: Nest) -> dict[Copy, Staged]:
         elements = staged.tile * max(1, copy.depth)
         wish = f"{load.buffer.name}_{copy.to_layer}"
         begin = FRAGMENT_BYTES if nest.instruction else ARRAY_BYTES[scope]
+        begin = PANEL_ALIGNMENT if copy.panel else begin
         pointer = out.array(wish, scope, load.dtype, elements, begin, whole_kernel=True)
         buffers[copy] = Staged(copy, pointer, shape)
     return buffers
@@ -128,10 +130,28 @@ def buffer_access(out: Writer, staged: Staged, positions: tuple[Index, ...]) -> 
     if staged.copy.swizzle > 1:
         *rows, column = positions
         row = linear(tuple(rows), staged.shape[:-1])
-        offset = staged.stage + row * staged.pitch + _swizzled(out, staged, row, column)
+        if staged.copy.panel:
+            within = (column % staged.copy.panel).simplify(out.ranges)
+            offset = panel_offset(out, staged, positions) - within + _swizzled(out, staged, row, within)
+        else:
+            offset = staged.stage + row * staged.pitch + _swizzled(out, staged, row, column)
     else:
         offset = weighted_sum([(staged.stage, 1), *zip(positions, strides(staged), strict=True)])
     return Access(staged.pointer, offset, alignment=ARRAY_BYTES[staged.pointer.scope])
+
+
+def panel_offset(out: Writer, staged: Staged, positions: tuple[Index, ...]) -> Index:
+    """Where an element of a tile in panels would be without its swizzle."""
+    *rows, column = positions
+    panel, row = staged.copy.panel, linear(tuple(rows), staged.shape[:-1])
+    number, within = (column // panel).simplify(out.ranges), (column % panel).simplify(out.ranges)
+    return staged.stage + (number * prod(staged.shape[:-1]) + row) * panel + within
+
+
+def corner_offset(out: Writer, place: Place, staged: Staged) -> Index:
+    """Where what an asynchronous product reads begins, in a tile in panels: at the first of 8 rows, which no swizzle
+    moves."""
+    return panel_offset(out, staged, _positions(out, place, staged)).simplify(out.ranges)
 
 
 def strides(staged: Staged) -> list[int]:
@@ -146,11 +166,13 @@ def strides(staged: Staged) -> list[int]:
 
 def _swizzled(out: Writer, staged: Staged, row: Index, column: Index) -> Index:
     """``column ^ (row % swizzle) * vector``; of whole vectors, so that they are seen to be aligned."""
-    vector, turn = staged.copy.vector, (row % staged.copy.swizzle).simplify(out.ranges)
-    group, within = (column // vector).simplify(out.ranges), (column % vector).simplify(out.ranges)
+    unit, turn = staged.copy.unit, (row % staged.copy.swizzle).simplify(out.ranges)
+    group, within = (column // unit).simplify(out.ranges), (column % unit).simplify(out.ranges)
+    if staged.copy.panel:
+        return _mixed(out, group, turn, staged.copy.swizzle) * unit + within
     if not within.terms:
-        return _mixed(out, group, turn, staged.shape[-1] // vector) * vector + within
-    return _mixed(out, column, turn * vector, staged.shape[-1])
+        return _mixed(out, group, turn, staged.shape[-1] // unit) * unit + within
+    return _mixed(out, column, turn * unit, staged.shape[-1])
 
 
 def _mixed(out: Writer, one: Index, other: Index, limit: int) -> Index:

@@ -16,6 +16,7 @@ from typing import Union
 
 from rollergen.expr.index import Bounds, Index
 from rollergen.lower.expressions import BITS, STORAGE_BYTES, Element, Expr, Name, Pointer
+from rollergen.lower.matrix_ir import Collective
 
 GLOBAL, LOCAL, PRIVATE = "global", "local", "private"
 
@@ -114,10 +115,11 @@ class Barrier:
     """All threads of the block wait for each other; local memory is then consistent.
 
     ``pending``: each thread first waits for its own asynchronous writes, but for the latest so many groups; None: for
-    none of them.
+    none of them.  ``products``: what threads wrote is then seen by asynchronous products too.
     """
 
     pending: int | None = None
+    products: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,72 +138,9 @@ class PrefetchLine:
     writing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixShape:
-    """What one matrix instruction multiplies: m x k by k x n elements of ``dtype``; ``layout``: see `Instruction`."""
-
-    m: int
-    n: int
-    k: int
-    dtype: str
-    accumulator_dtype: str
-    layout: str
-
-
-@dataclass(frozen=True, slots=True)
-class LoadMatrix:
-    """The threads of an execution width fill a fragment of operand "a" or "b" together.
-
-    ``fragment``: an array of 32-bit registers (the element names what comes before its last dimensions), or of
-    several neighbouring fragments, ``count`` of them.  ``offset``: of the first element (layout "opaque"), else of
-    the row that this thread names.  ``pitch``: elements from row to row; ``along_k``: rows run along k.
-    """
-
-    shape: MatrixShape
-    operand: str
-    fragment: Element
-    pointer: Pointer
-    offset: Index
-    pitch: int
-    along_k: bool
-    count: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class MultiplyMatrix:
-    """``accumulator += a * b`` by the threads of an execution width, each with its registers of the fragments.
-
-    ``a_along_k``, ``b_along_k``: as they were loaded.
-    """
-
-    shape: MatrixShape
-    accumulator: Element
-    a: Element
-    b: Element
-    a_along_k: bool
-    b_along_k: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StoreMatrix:
-    """The threads of an execution width write an opaque accumulator fragment to ``pointer[offset]`` on, together."""
-
-    shape: MatrixShape
-    accumulator: Element
-    pointer: Pointer
-    offset: Index
-    pitch: int
-
-
-@dataclass(frozen=True, slots=True)
-class WarpBarrier:
-    """The threads of an execution width wait for each other; what they wrote to local memory is then seen by all."""
-
-
 Statement = Union[
-    Comment, Allocate, Let, Point, Assign, Write, For, If, Barrier, EndGroup, PrefetchLine,
-    LoadMatrix, MultiplyMatrix, StoreMatrix, WarpBarrier,
-]  # fmt: skip
+    Comment, Allocate, Let, Point, Assign, Write, For, If, Barrier, EndGroup, PrefetchLine, Collective,
+]
 
 
 # Kernels ---------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ def make_copies(context: Context, place: Place, depth: int, phase: Phase) -> Pla
         else:
             fill_private(out, place, staged, load)
     if shared:
-        out.barrier()
+        out.barrier(products=nest.products)
     for copy in memory:
         place = place.with_source(nest.load(copy), context.buffers[copy])
     for copy in due:

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE
@@ -15,13 +16,26 @@ from rollergen.expr.tensor_op import Reduction
 from rollergen.hal.spec import Instruction
 from rollergen.lower import reductions
 from rollergen.lower.context import Context
-from rollergen.lower.copies import FRAGMENT_BYTES, Staged, staged_access
+from rollergen.lower.copies import FRAGMENT_BYTES, Staged, corner_offset, positions_of, staged_access
 from rollergen.lower.expressions import Element, Pick, Pointer, Read
-from rollergen.lower.ir import LOCAL, LoadMatrix, MatrixShape, MultiplyMatrix, StoreMatrix, WarpBarrier
+from rollergen.lower.ir import LOCAL
 from rollergen.lower.loops import Phase, descend
+from rollergen.lower.matrix_ir import (
+    BeginProducts,
+    EndProducts,
+    LoadMatrix,
+    MatrixShape,
+    MultiplyLocal,
+    MultiplyMatrix,
+    Operand,
+    StoreMatrix,
+    WaitProducts,
+    WarpBarrier,
+)
 from rollergen.lower.place import Place, Registers
 from rollergen.program.matrix import (
     COLUMNS,
+    PANEL_BYTES,
     ROW_BYTES,
     ROWS,
     factor_dtype,
@@ -73,6 +87,9 @@ def reduce_matrices(context: Context, place: Place, reduction: Reduction) -> tup
     matrices = matrices_of(context)
     acc = reductions.make_levels(out, nest, reduction)[-1]
     reductions.start(out, place, acc)
+    if matrices.instruction.is_asynchronous:
+        _reduce_beside(context, place, matrices, acc.components)
+        return acc.components
     inside = frozenset(p for p in nest.positions("reduce", after=nest.tile_depth) if p < matrices.depth)
     loads = {number: nest.loads[number] for pair in matrices.products for number in pair}
     phase = Phase(inside, loads, matrices.depth, True, None, together=True)
@@ -80,6 +97,49 @@ def reduce_matrices(context: Context, place: Place, reduction: Reduction) -> tup
     if matrices.shape.layout == "opaque":
         _hand_out(context, place, matrices, acc.components)
     return acc.components
+
+
+def _reduce_beside(
+    context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...]
+) -> None:
+    """The reduction by products that run beside the program, those of one staged tile a group."""
+    out, nest = context.out, context.nest
+    staged = next(copy.at_loop for copy in nest.stage.copies)
+    begin = lambda here: out.collective(BeginProducts())
+    end = lambda here: out.collective(EndProducts(int(nest.trails)))
+    inside = frozenset(p for p in nest.positions("reduce", after=nest.tile_depth) if p < matrices.depth)
+    loads = {number: nest.loads[number] for pair in matrices.products for number in pair}
+    batch = {"before": ((staged, begin),), "after": ((staged, end),)}
+    phase = Phase(inside, loads, matrices.depth, True, None, together=True, **batch)
+    descend(context, place, nest.tile_depth, phase, lambda here: _multiply_beside(context, here, matrices, components))
+    elements = prod(positions_of(nest, digits) for digits in components[0].indices)
+    out.collective(WaitProducts(tuple(one.name for one in components), components[0].dtype, elements))
+
+
+def _multiply_beside(
+    context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...]
+) -> None:
+    """All products of one step of k: each of a row of tiles, whose columns are one instruction's."""
+    out, nest, one = context.out, context.nest, matrices.instruction
+    shape = replace(matrices.shape, n=one.n * nest.loops[matrices.columns[0]].extent)
+    with reductions.loops_over(out, place, matrices.rows):
+        for (a, b), acc in zip(matrices.products, components, strict=True):
+            whole = place.element(acc)
+            sums = Element(whole.name, whole.indices[:-3], whole.dtype)
+            out.collective(MultiplyLocal(shape, sums, *(_operand(context, place, matrices, load) for load in (a, b))))
+
+
+def _operand(context: Context, place: Place, matrices: Matrices, load: int) -> Operand:
+    """Where a factor of a row of tiles lies: its warps' and columns' digits are the instruction's."""
+    out, stage = context.out, context.nest.stage
+    staged = _staged(context, place, matrices, load)
+    own = matrix_axes(stage)
+    warps = [p for p, loop in stage.of_kind(GROUP) if loop.axis == own[0] and loop.stride < matrices.instruction.m]
+    corner = place.bind(dict.fromkeys((*matrices.inside, *matrices.columns, *warps), Index()))
+    offset = corner_offset(out, corner, staged)
+    pointer, offset = out.place(staged.pointer, offset)
+    along_k = staged.copy.order[-1] == own[2]
+    return Operand(pointer, offset, along_k, ROW_BYTES if along_k else prod(staged.shape[:-1]) * PANEL_BYTES)
 
 
 def _multiply(context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...]) -> None:

@@ -14,7 +14,7 @@ from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.expressions import Pointer
 from rollergen.lower.ir import Names
 from rollergen.program.loops import OVERLAP, scan_step, tile_of
-from rollergen.program.matrix import matrix_instruction
+from rollergen.program.matrix import matrix_instruction, trails
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop, Stage
 
 
@@ -152,6 +152,16 @@ class Nest:
     def instruction(self) -> Instruction | None:
         """The stage's matrix instruction, if it has one."""
         return matrix_instruction(self.stage, self.device)
+
+    @property
+    def products(self) -> bool:
+        """Whether asynchronous products read what threads write to local memory."""
+        return self.instruction is not None and self.instruction.is_asynchronous
+
+    @cached_property
+    def trails(self) -> bool:
+        """Whether the products of one iteration may run in the next (see `matrix.trails`)."""
+        return trails(self.stage, self.device)
 
     def number(self, load: Load) -> int:
         """The load's place among the tensor op's; equal loads have the same."""

@@ -39,13 +39,14 @@ def write_pipeline(
     out, nest = context.out, context.nest
     double = [copy for copy in copies if copy.depth == 2 and not copy.asynchronous]
     ring = [copy for copy in copies if copy not in double]
+    behind = 1 + nest.trails  # buffers of a ring that are in use
     pending = min((copy.depth for copy in ring if copy.asynchronous), default=None)
-    _start_ring(context, place, ring, p, count)
+    _start_ring(context, place, ring, p, count, behind)
     fetched = _fetch_first(context, place.bind({p: Index()}), double)
     with out.loop(nest.variables[p], count, (0, nest.loops[p].extent - 1)) as at:
         if ring:
-            out.barrier(None if pending is None else pending - 2)
-            _advance_ring(context, place, ring, p, at, count)
+            out.barrier(None if pending is None else pending - behind - 1, nest.products)
+            _advance_ring(context, place, ring, p, at, count, behind)
         following = place.bind({p: at + 1})
         if double:
             with out.when(next_exists(at, 1, count)):
@@ -59,9 +60,9 @@ def write_pipeline(
             with out.when(next_exists(at, 1, count)):
                 for one in fetched:
                     deposit(context, following, one, stages_of(one.staged, at + 1, out.ranges))
-            out.barrier()
+            out.barrier(products=nest.products)
     if ring:
-        out.barrier()
+        out.barrier(products=nest.products)
 
 
 def make_prefetch(out: Writer, nest: Nest, staged: Staged, load: Load) -> Prefetch:
@@ -112,15 +113,17 @@ def _fetch_first(context: Context, first: Place, copies: list[Copy]) -> list[Pre
         deposit(context, first, one, context.buffers[copy])
         fetched.append(one)
     if copies:
-        out.barrier()
+        out.barrier(products=nest.products)
     return fetched
 
 
-def _start_ring(context: Context, place: Place, copies: list[Copy], p: int, count: int | Expr) -> None:
-    """All but the last buffer of every ring, as far as there are tiles."""
-    for tile in range(max((copy.depth for copy in copies), default=1) - 1):
+def _start_ring(
+    context: Context, place: Place, copies: list[Copy], p: int, count: int | Expr, behind: int
+) -> None:
+    """All but the last buffers of every ring, as far as there are tiles."""
+    for tile in range(max((copy.depth - behind for copy in copies), default=0)):
         for copy in copies:
-            if tile >= copy.depth - 1:
+            if tile >= copy.depth - behind:
                 continue
             if not isinstance(count, int):
                 with context.out.when(next_exists(Index.of(tile), 0, count)):
@@ -130,11 +133,13 @@ def _start_ring(context: Context, place: Place, copies: list[Copy], p: int, coun
         _end_group(context, copies)
 
 
-def _advance_ring(context: Context, place: Place, copies: list[Copy], p: int, at: Index, count: int | Expr) -> None:
-    """The tile that follows those already under way, into the buffer that was used last."""
+def _advance_ring(
+    context: Context, place: Place, copies: list[Copy], p: int, at: Index, count: int | Expr, behind: int
+) -> None:
+    """The tile that follows those already under way, into the buffer that was used last (of two: the one before)."""
     for copy in copies:
-        with context.out.when(next_exists(at, copy.depth - 1, count)):
-            _fill_stage(context, place, copy, p, at + (copy.depth - 1))
+        with context.out.when(next_exists(at, copy.depth - behind, count)):
+            _fill_stage(context, place, copy, p, at + (copy.depth - behind))
     _end_group(context, copies)
 
 

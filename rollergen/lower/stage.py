@@ -23,6 +23,7 @@ from rollergen.lower.grid import define_grid, define_threads
 from rollergen.lower.ir import GLOBAL, Kernel, Names, identifier
 from rollergen.lower.nest import Nest, OpenAxis, make_nest
 from rollergen.lower.phases import write_nest
+from rollergen.lower.products import check_products
 from rollergen.lower.reductions import thread_shares
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy, RProgram, Stage
@@ -110,7 +111,7 @@ def _begun(
 def _kernel(stage: _Begun) -> Kernel:
     """The kernel whose loops are written; every integer's range goes with it."""
     out, nest = stage.context.out, stage.context.nest
-    return Kernel(
+    kernel = Kernel(
         name=stage.name,
         parameters=tuple(stage.parameters.values()),
         arguments=tuple(stage.parameters),
@@ -127,6 +128,9 @@ def _kernel(stage: _Begun) -> Kernel:
         allocated=out.arrays(),
         sizes=(nest.argument,) if nest.open else (),
     )
+    if nest.products:
+        check_products(kernel)
+    return kernel
 
 
 def _buffers(stage: Stage) -> tuple[Buffer, ...]:
@@ -266,6 +270,8 @@ def _copy(nest: Nest, copy: Copy, shape: tuple[int, ...], size: int) -> str:
         return f"{what}{padded}], the window of a block's tile, {size} bytes"
     what += " x ".join([f"{identifier(axis)} {extent}" for axis, extent in zip(copy.order, shape, strict=True)])
     what += f" + {copy.padding}]" if copy.padding else "]"
+    if copy.panel:
+        what += f", panels of {copy.panel} columns"
     if copy.swizzle > 1:
         what += f", swizzle {copy.swizzle}"
     if copy.vector > 1:

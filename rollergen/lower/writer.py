@@ -28,16 +28,13 @@ from rollergen.lower.ir import (
     Function,
     If,
     Let,
-    LoadMatrix,
-    MultiplyMatrix,
     Names,
     Point,
     PrefetchLine,
     Statement,
-    StoreMatrix,
-    WarpBarrier,
     Write,
 )
+from rollergen.lower.matrix_ir import Collective
 
 Terms = tuple[tuple[IndexAtom, int], ...]
 
@@ -162,14 +159,14 @@ class Writer:
     def write(self, statement: Write) -> None:
         self._add(statement)
 
-    def collective(self, statement: LoadMatrix | MultiplyMatrix | StoreMatrix | WarpBarrier) -> None:
+    def collective(self, statement: Collective) -> None:
         self._add(statement)
 
     def prefetch_line(self, pointer: Pointer, offset: Index, writing: bool = False) -> None:
         self._add(PrefetchLine(*self.place(pointer, offset), writing))
 
-    def barrier(self, pending: int | None = None) -> None:
-        self._add(Barrier(pending))
+    def barrier(self, pending: int | None = None, products: bool = False) -> None:
+        self._add(Barrier(pending, products))
 
     def end_group(self) -> None:
         self._add(EndGroup())

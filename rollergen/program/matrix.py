@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Cast, Load, Value
@@ -25,6 +27,19 @@ ROW_BYTES = 16
 
 TF32 = "tf32"
 """float32 without the 13 lowest bits of its significand."""
+
+PANEL_BYTES, SWIZZLE = 128, 8
+"""Of operands in the block's layer that an asynchronous instruction reads: bytes of a panel's row, and of how many rows
+pieces of `ROW_BYTES` change places (PTX ISA, "128-byte swizzle")."""
+
+PANEL_ALIGNMENT = PANEL_BYTES * SWIZZLE
+"""Bytes at whose multiples their buffers begin."""
+
+LEAST_WIDE, MOST_WIDE = 8, 32
+"""Tiles along n that an asynchronous instruction multiplies at once: whole panels, and as many as it may."""
+
+_LEAST_RING = 2
+"""Buffers that are in use while the products of two iterations run."""
 
 _SCRATCH_PADDING = 4
 """Elements behind each row of results on their way: rows of threads then fall on different banks."""
@@ -57,9 +72,13 @@ def matrix_axes(stage: Stage) -> tuple[str, ...]:
 
 
 def fragment_loops(instruction: Instruction) -> tuple[tuple[tuple[str, int], ...], ...]:
-    """The loops of m, n and k that are one tile of the instruction: (kind, extent) by falling stride."""
+    """The loops of m, n and k that are one tile of the instruction: (kind, extent) by falling stride.
+
+    Of several execution widths each has its own rows (PTX ISA, "wgmma register fragments")."""
+    widths = instruction.lanes // (ROWS * COLUMNS)
+    groups = ((GROUP, widths),) if widths > 1 else ()
     return (
-        ((UNROLL, instruction.m // ROWS), (THREAD, ROWS)),
+        (*groups, (UNROLL, instruction.m // ROWS // widths), (THREAD, ROWS)),
         ((THREAD, COLUMNS), (UNROLL, instruction.n // COLUMNS)),
         ((UNROLL, instruction.k),),
     )
@@ -135,6 +154,15 @@ def first_fragment_loop(stage: Stage, device: Device) -> int:
             break
         depth -= 1
     return depth
+
+
+def trails(stage: Stage, device: Device) -> bool:
+    """Whether the products of one iteration may still run in the next: the instruction is asynchronous, and all tiles
+    come into rings with a buffer to spare."""
+    one = matrix_instruction(stage, device)
+    if one is None or not one.is_asynchronous:
+        return False
+    return all(copy.asynchronous and np.min(copy.depth) > _LEAST_RING for copy in stage.copies)
 
 
 def groups(stage: Stage) -> int:

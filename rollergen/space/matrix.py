@@ -6,7 +6,7 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.matrix import axes_of
 from rollergen.program.assemble.plan import Roles
-from rollergen.program.matrix import matrix_operands
+from rollergen.program.matrix import LEAST_WIDE, MOST_WIDE, matrix_operands
 from rollergen.program.rprogram import GROUP, THREAD, UNROLL
 from rollergen.space.contraction import REACH
 from rollergen.space.engine import Digit, TileSpace, limit
@@ -15,6 +15,8 @@ from rollergen.tile.rules import AlignmentRules
 
 _TILES = (1, 2, 4, 8)
 _WIDTHS = (1, 2, 4, 8)
+_WIDE = {"fm": (1, 2), "fn": tuple(range(LEAST_WIDE, MOST_WIDE + 1, LEAST_WIDE)), "gm": (1, 2, 4), "gn": (1, 2)}
+"""The same of an asynchronous instruction, whose execution widths are groups of them."""
 _OTHER_REGISTERS = 32
 """Of a thread, for addresses and what is on its way."""
 
@@ -25,14 +27,17 @@ def matrix_tiles(
     """Tiles of an execution width (`fm` x `fn` instructions) and execution widths of a block (`gm` x `gn`)."""
     m, n = roles.m or "", roles.n or ""
     m_extent, n_extent = op.axis(m).extent, op.axis(n).extent
+    sizes = {"fm": _TILES, "fn": _TILES, "gm": _WIDTHS, "gn": _WIDTHS}
+    if instruction.is_asynchronous:
+        sizes = _WIDE
     digits = (
         Digit("lanes", "", THREAD, (instruction.lanes,)),
         Digit("m", m, UNROLL, (instruction.m,)),
         Digit("n", n, UNROLL, (instruction.n,)),
-        Digit("fm", m, UNROLL, _TILES),
-        Digit("fn", n, UNROLL, _TILES),
-        Digit("gm", m, GROUP, _WIDTHS),
-        Digit("gn", n, GROUP, _WIDTHS),
+        Digit("fm", m, UNROLL, sizes["fm"]),
+        Digit("fn", n, UNROLL, sizes["fn"]),
+        Digit("gm", m, GROUP, sizes["gm"]),
+        Digit("gn", n, GROUP, sizes["gn"]),
     )
 
     operands = matrix_operands(op, axes_of(roles), instruction)

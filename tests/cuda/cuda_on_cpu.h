@@ -420,30 +420,35 @@ MULTIPLY_QUADS(m16n8k32_int8, int, int, 1, read_byte)
 // Asynchronous copies -------------------------------------------------------------------------------------------
 //
 // Nothing arrives before the wait that asks for its group, and until then the place holds garbage: a wait or a
-// group's end too few, or a place that somebody still reads, shows.
+// group's end too few, or a place that somebody still reads, shows.  Or, as the mode says, all arrives at once.
 
 extern "C" char __start_cuda_shared[] __attribute__((weak, visibility("hidden")));
 extern "C" char __stop_cuda_shared[] __attribute__((weak, visibility("hidden")));
 
 namespace cuda_on_cpu {
 struct Copy { void *to; const void *from; int size, wanted; };
-struct Groups { std::vector<std::vector<Copy>> ended; std::vector<Copy> open; };
+struct Groups { std::vector<std::vector<Copy>> ended; std::vector<Copy> open; bool hidden; };
 static std::vector<Groups> groups;
+enum Modes { REVERSE = 1, COPIES_AT_ONCE = 2, PRODUCTS_LATE = 4 };
+static int modes;
+
+inline void arrive(const Copy &copy)
+{
+    if (copy.wanted) memcpy(copy.to, copy.from, copy.wanted);
+    memset((char *)copy.to + copy.wanted, 0, copy.size - copy.wanted);
+}
 
 inline void copy_async(void *to, const void *from, int size, int wanted)
 {
     if ((uintptr_t)to % size || (wanted && (uintptr_t)from % size)) __builtin_trap();
     if ((char *)to < __start_cuda_shared || (char *)to + size > __stop_cuda_shared) __builtin_trap();
-    memset(to, 0xff, size);
-    groups[current].open.push_back({to, from, size, wanted});
-}
-
-inline void arrive(const std::vector<Copy> &group)
-{
-    for (const Copy &copy : group) {
-        if (copy.wanted) memcpy(copy.to, copy.from, copy.wanted);
-        memset((char *)copy.to + copy.wanted, 0, copy.size - copy.wanted);
+    if (modes & COPIES_AT_ONCE) {
+        arrive({to, from, size, wanted});
+        size = 0;  // nothing is left to arrive
+    } else {
+        memset(to, 0xff, size);
     }
+    groups[current].open.push_back({to, from, size, size ? wanted : 0});
 }
 }  // namespace cuda_on_cpu
 
@@ -460,12 +465,111 @@ inline void end_copies()
 
 template <int PENDING> inline void wait_copies()
 {
-    std::vector<std::vector<cuda_on_cpu::Copy>> &ended = cuda_on_cpu::groups[cuda_on_cpu::current].ended;
-    while (ended.size() > PENDING) {
-        cuda_on_cpu::arrive(ended.front());
+    cuda_on_cpu::Groups &own = cuda_on_cpu::groups[cuda_on_cpu::current];
+    while (own.ended.size() > PENDING) {
+        for (const cuda_on_cpu::Copy &copy : own.ended.front()) cuda_on_cpu::arrive(copy);
+        own.hidden |= !own.ended.front().empty();
+        own.ended.erase(own.ended.begin());
+    }
+}
+
+// Products that run beside the program ----------------------------------------------------------------------------
+//
+// Of each, a thread's sums are a function of shared memory and two descriptors, whose bits are read as hardware does.
+// They are added at once, or, as the mode says, not before the wait that asks for their group.  A product in a group
+// that was not begun, or beside copies that arrived and were not shown to products, ends the run.
+
+namespace cuda_on_cpu {
+struct Operand { uint64_t descriptor; bool along_k; };
+struct Product { void (*run)(const Product &, unsigned thread); void *sums; unsigned columns; Operand a, b; };
+struct Products { std::vector<std::vector<Product>> ended; std::vector<Product> open; bool begun; };
+static std::vector<Products> products;
+
+/// Where an operand's element of `size` bytes lies: `across` is the row of an m x k one, the column of a k x n one.
+inline const char *element_at(const Operand &operand, unsigned across, unsigned k, unsigned size)
+{
+    uint64_t descriptor = operand.descriptor;
+    unsigned start = (descriptor & 0x3fff) << 4, panel = (descriptor >> 16 & 0x3fff) << 4;
+    unsigned eight = (descriptor >> 32 & 0x3fff) << 4;
+    if (descriptor >> 62 != 1 || descriptor >> 46 & 0xffff) __builtin_trap();
+    unsigned at = operand.along_k ? start + across / 8 * eight + across % 8 * 128 + k * size
+                                  : start + across / 64 * panel + k / 8 * eight + k % 8 * 128 + across % 64 * size;
+    at ^= (at >> 7 & 7) << 4;
+    if (__start_cuda_shared + at + size > __stop_cuda_shared) __builtin_trap();
+    return __start_cuda_shared + at;
+}
+
+/// m64nN: warp w has rows 16 w to 16 w + 15, of each 8 columns as m16n8 above.
+template <class Sum, unsigned SIZE, Sum (*READ)(const char *)> void multiply(const Product &product, unsigned thread)
+{
+    Sum *sums = (Sum *)product.sums;
+    for (unsigned i = 0; i < 2; ++i) {
+        unsigned row = thread / 32 % 4 * 16 + i * 8 + thread % 32 / 4;
+        Sum factor[32 / SIZE];
+        for (unsigned k = 0; k < 32 / SIZE; ++k) factor[k] = READ(element_at(product.a, row, k, SIZE));
+        for (unsigned j = 0; j < product.columns / 4; ++j) {
+            unsigned column = j / 2 * 8 + thread % 4 * 2 + j % 2;
+            Sum &sum = sums[j / 2 * 4 + i * 2 + j % 2];
+            for (unsigned k = 0; k < 32 / SIZE; ++k) sum += factor[k] * READ(element_at(product.b, column, k, SIZE));
+        }
+    }
+}
+
+inline void issue(const Product &product)
+{
+    if (!products[current].begun || blockDim.x % 128) __builtin_trap();
+    for (const Groups &one : groups)
+        if (one.hidden) __builtin_trap();
+    if (modes & PRODUCTS_LATE) products[current].open.push_back(product);
+    else product.run(product, current);
+}
+
+inline void wait_products(size_t pending)
+{
+    std::vector<std::vector<Product>> &ended = products[current].ended;
+    while (ended.size() > pending) {
+        for (const Product &one : ended.front()) one.run(one, current);
         ended.erase(ended.begin());
     }
 }
+}  // namespace cuda_on_cpu
+
+inline void show_to_products() { cuda_on_cpu::groups[cuda_on_cpu::current].hidden = false; }
+inline void begin_products() { cuda_on_cpu::products[cuda_on_cpu::current].begun = true; }
+
+template <int PENDING> inline void end_products()
+{
+    cuda_on_cpu::Products &own = cuda_on_cpu::products[cuda_on_cpu::current];
+    own.ended.push_back(std::move(own.open));
+    own.open.clear();
+    own.begun = false;
+    cuda_on_cpu::wait_products(PENDING);
+}
+
+template <int COUNT, class T> inline void wait_products(T *) { cuda_on_cpu::wait_products(0); }
+
+template <int PANEL> inline unsigned long long operand_at(const void *at)
+{
+    if ((size_t)__start_cuda_shared % 1024) __builtin_trap();
+    uint64_t from = (const char *)at - __start_cuda_shared;
+    return 1ull << 62 | (uint64_t)(1024 >> 4) << 32 | (PANEL >> 4) << 16 | (from & 0x3ffff) >> 4;
+}
+
+#define MULTIPLY_BESIDE(lie, N, K, dtype, Sum, size, a_along_k, b_along_k, read)                                   \
+    inline void multiply_##lie##_m64n##N##k##K##_##dtype(Sum (&c)[N / 8][2][2], uint64_t a, uint64_t b)            \
+    { using namespace cuda_on_cpu; issue({multiply<Sum, size, read>, c, N, {a, a_along_k}, {b, b_along_k}}); }
+#define MULTIPLY_BESIDE_ALL(lie, ...)                                                                              \
+    MULTIPLY_BESIDE(lie, 64, __VA_ARGS__) MULTIPLY_BESIDE(lie, 128, __VA_ARGS__)                                   \
+    MULTIPLY_BESIDE(lie, 192, __VA_ARGS__) MULTIPLY_BESIDE(lie, 256, __VA_ARGS__)
+#define MULTIPLY_BESIDE_LIES(K, dtype, Sum, size, read)                                                            \
+    MULTIPLY_BESIDE_ALL(kk, K, dtype, Sum, size, true, true, read)                                                 \
+    MULTIPLY_BESIDE_ALL(kn, K, dtype, Sum, size, true, false, read)                                                \
+    MULTIPLY_BESIDE_ALL(mk, K, dtype, Sum, size, false, true, read)                                                \
+    MULTIPLY_BESIDE_ALL(mn, K, dtype, Sum, size, false, false, read)
+MULTIPLY_BESIDE_LIES(16, float16, float, 2, read_half)
+MULTIPLY_BESIDE_LIES(16, bfloat16, float, 2, read_bfloat)
+MULTIPLY_BESIDE_ALL(kk, 8, tf32, float, 4, true, true, read_tf32)
+MULTIPLY_BESIDE_ALL(kk, 32, int8, int, 1, true, true, read_byte)
 
 // Launching -----------------------------------------------------------------------------------------------------
 
@@ -481,9 +585,10 @@ static void **given;
 inline void run_body() { invoke(given); }
 
 /// 0, or 1 with a message in `message`.
-inline int launch(void (*call)(void **), void **arguments, unsigned blocks, unsigned threads, int reverse,
-                  char *message)
+inline int launch(void (*call)(void **), void **arguments, unsigned blocks, unsigned threads, int how, char *message)
 {
+    bool reverse = how & REVERSE;
+    modes = how;
     invoke = call;
     given = arguments;
     body = run_body;
@@ -498,6 +603,7 @@ inline int launch(void (*call)(void **), void **arguments, unsigned blocks, unsi
         if (__start_cuda_shared)  // all bits set: a NaN of every width, and -1
             memset(__start_cuda_shared, 0xff, __stop_cuda_shared - __start_cuda_shared);
         groups.assign(threads, Groups());
+        products.assign(threads, Products());
         good = run_block(threads, reverse);
     }
     munmap(stacks, threads * STACK);

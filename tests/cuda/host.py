@@ -47,8 +47,13 @@ class Run:
     arrays: Mapping[str, np.ndarray]
 
 
-def run(source: Source, arrays: Mapping[str, np.ndarray], reverse: bool = False, timeout_s: int = 120) -> Run:
-    """Runs the launches on copies of `arrays`; ``reverse``: threads and blocks from the last to the first.
+REVERSE, COPIES_AT_ONCE, PRODUCTS_LATE = 1, 2, 4
+"""Modes: threads and blocks from the last to the first; asynchronous copies arrive when they
+are asked for, not when they are waited for; products the other way round."""
+
+
+def run(source: Source, arrays: Mapping[str, np.ndarray], modes: int = 0, timeout_s: int = 120) -> Run:
+    """Runs the launches on copies of `arrays`; ``modes``: a sum of those above.
 
     Raises HostError for text that g++ refuses, a barrier that not all threads come to, an address that is not
     aligned or beyond a staged array.
@@ -56,7 +61,7 @@ def run(source: Source, arrays: Mapping[str, np.ndarray], reverse: bool = False,
     with tempfile.TemporaryDirectory() as folder:
         library = compiled_once(source)
         job = Path(folder) / "job.pickle"
-        job.write_bytes(pickle.dumps((str(library), source.launches, dict(arrays), reverse)))
+        job.write_bytes(pickle.dumps((str(library), source.launches, dict(arrays), int(modes))))
         with _ONE_AT_A_TIME:
             print(timeout_s, job, file=_worker().stdin, flush=True)
             status = int(_worker().stdout.readline())
@@ -125,9 +130,9 @@ def _launcher(entry: str) -> str:
 template <class... P> static void call_{entry}(void (*kernel)(P...), void **a)
 {{ cuda_on_cpu::called(kernel, a, std::index_sequence_for<P...>()); }}
 extern "C" __attribute__((visibility("default"))) int launch_{entry}(
-    void **arguments, unsigned blocks, unsigned threads, int reverse, char *message)
+    void **arguments, unsigned blocks, unsigned threads, int modes, char *message)
 {{
-    return cuda_on_cpu::launch([](void **a) {{ call_{entry}({entry}, a); }}, arguments, blocks, threads, reverse, message);
+    return cuda_on_cpu::launch([](void **a) {{ call_{entry}({entry}, a); }}, arguments, blocks, threads, modes, message);
 }}
 """
 

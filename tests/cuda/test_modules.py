@@ -95,7 +95,7 @@ def test_other_options_compilers_and_gpus_have_code_of_their_own(cupy, monkeypat
     monkeypatch.setenv("FAKE_GPU", "NVIDIA H200|9|0|150000000000")
     CudaRuntime().compile(TEXT)
     assert len(compiled_with(cupy)) == 4
-    assert [one[0] for one in compiled_with(cupy)[2:]] == ["--gpu-architecture=sm_70", "--gpu-architecture=sm_90"]
+    assert [one[0] for one in compiled_with(cupy)[2:]] == ["--gpu-architecture=sm_70", "--gpu-architecture=sm_90a"]
 
 
 def test_code_that_is_damaged_or_that_others_may_write_is_compiled_anew(cupy):  # noqa: F811

@@ -30,13 +30,13 @@ def main() -> None:
 
 
 def run(job: Path) -> None:
-    path, launches, arrays, reverse = pickle.loads(job.read_bytes())
+    path, launches, arrays, modes = pickle.loads(job.read_bytes())
     library = ctypes.CDLL(path)
     held = {name: aligned(array) for name, array in arrays.items()}
     message = ctypes.create_string_buffer(512)
     for launch in launches:
         pointers = (ctypes.c_void_p * len(launch.arguments))(*(held[n].ctypes.data for n in launch.arguments))
-        if getattr(library, f"launch_{launch.entry}")(pointers, launch.blocks, launch.threads, int(reverse), message):
+        if getattr(library, f"launch_{launch.entry}")(pointers, launch.blocks, launch.threads, modes, message):
             job.write_bytes(pickle.dumps(f"{launch.entry}: {message.value.decode()}"))
             return
     job.write_bytes(pickle.dumps(held))

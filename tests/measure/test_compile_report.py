@@ -53,7 +53,7 @@ def test_kernels_compile_for_the_real_architecture_without_local_memory(name):
 
 
 @needs_nvrtc
-@pytest.mark.parametrize(("device", "arch"), [("a100", "sm_80"), ("h200", "sm_90")])
+@pytest.mark.parametrize(("device", "arch"), [("a100", "sm_80"), ("h200", "sm_90a")])
 def test_every_device_has_its_own_architecture(device, arch):
     report = kernel("matmul", device).compile_report()
     assert report.arch == arch and report.kernels[0].shared_bytes == report.kernels[0].predicted_shared_bytes

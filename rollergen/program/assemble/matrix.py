@@ -5,7 +5,7 @@ Everything is a multiple of the instruction's shape: alignment with the executio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
@@ -14,7 +14,15 @@ from rollergen.program.assemble.asynchronous import past_registers
 from rollergen.program.assemble.contraction import fill_axis
 from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_divided, overhanging, useful
 from rollergen.program.assemble.plan import Roles, Size
-from rollergen.program.matrix import ROW_BYTES, factor_dtype, factors_of, fragment_loops, matrix_operands
+from rollergen.program.matrix import (
+    PANEL_BYTES,
+    ROW_BYTES,
+    SWIZZLE,
+    factor_dtype,
+    factors_of,
+    fragment_loops,
+    matrix_operands,
+)
 from rollergen.program.rprogram import (
     GRID,
     GROUP,
@@ -92,11 +100,13 @@ def _loops(op: TensorOp, roles: Roles, plan: MatrixPlan, instruction: Instructio
         (UNROLL, plan.fn), *own_n,
     )  # fmt: skip
     k = digits(roles.k, (SERIAL, ceil_div(extent(roles.k), plan.steps * instruction.k)), (UNROLL, plan.steps), *own_k)
-    own = lambda loops, kind, inner: [x for x in loops[-2 if inner else 0 : None if inner else -2] if x.kind == kind]
+    inside = {id(m): len(own_m), id(n): len(own_n)}
+    parts = lambda loops: (loops[: -inside[id(loops)]], loops[-inside[id(loops)] :])
+    own = lambda loops, kind, inner: [x for x in parts(loops)[inner] if x.kind == kind]
     batch = [Loop(axis, op.axis(axis).extent, 1, GRID) for axis in roles.batch]
     nest = [
         *batch,
-        *own(m, GRID, False), *own(n, GRID, False), *own(m, GROUP, False), *own(n, GROUP, False),
+        *own(m, GRID, False), *own(n, GRID, False), *own(m, GROUP, False), *own(n, GROUP, False), *own(m, GROUP, True),
         *own(m, THREAD, True), *own(n, THREAD, True),
         *k[:2],
         *own(m, UNROLL, False), *own(n, UNROLL, False),
@@ -118,8 +128,10 @@ def _copies(
         return ()
     k_block = [p for p, loop in enumerate(loops) if loop.axis == roles.k and loop.kind == SERIAL]
     depth = k_block[0] + 1 if k_block else first_inner
-    turns = instruction.layout == "opaque" or ITEMSIZE[factor_dtype(instruction)] == 2
-    padding = ROW_BYTES // ITEMSIZE[factor_dtype(instruction)] if rules.bank else 0
+    itemsize = ITEMSIZE[factor_dtype(instruction)]
+    turns = instruction.layout == "opaque" or itemsize == 2
+    panel = PANEL_BYTES // itemsize if instruction.is_asynchronous else 0
+    padding = ROW_BYTES // itemsize if rules.bank and not panel else 0
     copies = []
     sizes = {roles.m: instruction.m, roles.n: instruction.n, roles.k: instruction.k}
     factors = [(number, roles.m or "") for number in operands.a] + [(number, roles.n or "") for number in operands.b]
@@ -130,6 +142,7 @@ def _copies(
         vector = copy_vector(op, load, along, sizes[along], guarded=True)
         buffers = plan.depth if k_block else 1
         copy = Copy(number, device.backing.name, layer, depth, order, along, vector, padding, depth=buffers)
+        copy = replace(copy, panel=panel, swizzle=SWIZZLE) if panel else copy
         copies.append(past_registers(copy, load, device) if buffers > 2 else copy)
     return tuple(copies)
 

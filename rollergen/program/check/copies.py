@@ -53,7 +53,9 @@ def check_copy(
             stage,
             f"{where}: padding is {copy.padding}; expected a multiple of {copy.vector}, so that vectors are aligned",
         )
-    if copy.swizzle and shape[-1] % (copy.swizzle * copy.vector):
+    if copy.panel:
+        _check_panel(stage, where, copy, shape, shared)
+    elif copy.swizzle and shape[-1] % (copy.swizzle * copy.vector):
         raise refuse(
             stage,
             f"{where}: swizzle is {copy.swizzle} for vectors of {copy.vector}; expected their product to divide the "
@@ -65,6 +67,17 @@ def check_copy(
         _check_vector(stage, where, axes, loads[copy.load], copy)
     if copy.asynchronous:
         check_asynchronous(stage, where, copy, loads[copy.load], first_inner, device)
+
+
+def _check_panel(stage: Stage, where: str, copy: Copy, shape: tuple[int, ...], shared: bool) -> None:
+    whole = shape[-1] % copy.panel == 0 and copy.panel % max(copy.swizzle, 1) == 0
+    cut = copy.along == copy.order[-1] and copy.unit % copy.vector
+    if not shared or copy.window or copy.padding or not whole or cut:
+        raise refuse(
+            stage,
+            f"{where}: panels of {copy.panel} columns, swizzle {copy.swizzle}, padding {copy.padding}; expected, in a "
+            f"block's layer, a divisor of the row of {shape[-1]} elements, units of whole vectors and no padding",
+        )
 
 
 def _check_runs(stage: Stage, where: str, copy: Copy, shape: tuple[int, ...], shared: bool) -> None:

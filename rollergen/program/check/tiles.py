@@ -17,7 +17,11 @@ from rollergen.program.check.nest import layer_problem, power_of_two, refuse
 from rollergen.program.check.scans import check_scans
 from rollergen.program.layers import REGISTERS, block_capacity, managed_bytes
 from rollergen.program.matrix import (
+    LEAST_WIDE,
+    MOST_WIDE,
+    PANEL_BYTES,
     ROW_BYTES,
+    SWIZZLE,
     factor_dtype,
     factors_of,
     first_fragment_loop,
@@ -220,6 +224,8 @@ def check_matrix(stage: Stage, device: Device) -> None:
         )
     _check_tile(stage, instruction)
     _check_nest(stage, device)
+    if instruction.is_asynchronous:
+        _check_wide(stage, instruction)
     for axis, own in zip(axes, (operands.a, operands.b), strict=False):
         for load in own:
             _check_operand(stage, device, instruction, axis, load)
@@ -251,6 +257,18 @@ def _check_nest(stage: Stage, device: Device) -> None:
         raise refuse(stage, f"accumulator is {accumulator}; expected one a result, kept until the sum is through")
 
 
+def _check_wide(stage: Stage, instruction: Instruction) -> None:
+    """All of a thread's tiles along n are one instruction's, and its whole sum is over one serial loop."""
+    n = matrix_axes(stage)[1]
+    widths = [loop.extent for _, loop in stage.of_axis(n) if loop.kind == UNROLL and loop.stride >= instruction.n]
+    serial = [loop for _, loop in stage.of_kind(SERIAL)]
+    if len(widths) != 1 or not LEAST_WIDE <= widths[0] <= MOST_WIDE or widths[0] % LEAST_WIDE or len(serial) > 1:
+        raise refuse(
+            stage, f"{instruction.name} with {widths} tiles of {n} a thread and {len(serial)} serial loops; expected "
+            f"multiples of {LEAST_WIDE} to {MOST_WIDE} in one loop, and at most one",
+        )
+
+
 def _check_operand(stage: Stage, device: Device, instruction: Instruction, axis: str, load: int) -> None:
     """Staged for the block, rows along the axis or k, each row at a multiple of what is read at once."""
     copies = [copy for copy in stage.copies if copy.load == load]
@@ -259,11 +277,32 @@ def _check_operand(stage: Stage, device: Device, instruction: Instruction, axis:
         raise refuse(stage, f"{len(copies)} copies of load {load}; expected one, into the layer that a block shares")
     copy = copies[0]
     k = matrix_axes(stage)[2]
+    if instruction.is_asynchronous:
+        _check_panels(stage, where, copy, instruction, axis)
+        return
     if set(copy.order) != {axis, k} or copy.at_loop > first_fragment_loop(stage, device) or copy.swizzle:
         raise refuse(stage, f"{where}: order is {copy.order}, swizzle {copy.swizzle}; expected {axis} and {k}, none")
     if ITEMSIZE[factor_dtype(instruction)] != 2 and instruction.layout == "quads" and copy.order[-1] != k:
         raise refuse(stage, f"{where}: order is {copy.order}; expected {k} last, only 16-bit fragments are transposed")
     _check_rows(stage, where, copy, instruction)
+
+
+def _check_panels(stage: Stage, where: str, copy: Copy, instruction: Instruction, axis: str) -> None:
+    """Whole panels of 128-byte rows, swizzled as descriptors say; what an execution width reads begins with one, and
+    with 8 rows (PTX ISA, "shared memory matrix layout")."""
+    k, itemsize = matrix_axes(stage)[2], ITEMSIZE[factor_dtype(instruction)]
+    panel, shape = PANEL_BYTES // itemsize, stage.buffer_shape(copy, block=True)
+    if set(copy.order) != {axis, k} or len(shape) != 2 or (copy.panel, copy.swizzle) != (panel, SWIZZLE):
+        raise refuse(
+            stage, f"{where}: order is {copy.order}, panels of {copy.panel}, swizzle {copy.swizzle}; expected {axis} "
+            f"and {k}, panels of {panel}, swizzle {SWIZZLE}",
+        )
+    if copy.order[-1] != k and itemsize != 2:
+        raise refuse(stage, f"{where}: order is {copy.order}; expected {k} last, only 16-bit factors may lie across it")
+    corner = [loop for _, loop in stage.of_axis(axis) if loop.kind == GROUP and loop.stride >= instruction.m]
+    apart = [loop.stride for loop in corner] if copy.order[-1] != k else []
+    if any(stride % panel for stride in apart) or shape[0] % SWIZZLE:
+        raise refuse(stage, f"{where}: groups of {apart} columns, {shape[0]} rows; expected whole panels of {panel}")
 
 
 def _check_rows(stage: Stage, where: str, copy: Copy, instruction: Instruction) -> None:

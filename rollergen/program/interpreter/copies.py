@@ -149,6 +149,9 @@ def address(copy: Copy, shape: tuple[int, ...], cell: tuple[Array, ...]) -> Arra
     row: Array = 0
     for extent, position in zip(shape[:-1], cell[:-1], strict=True):
         row = row * extent + position
+    if copy.panel:
+        panel, column = np.divmod(cell[-1], copy.panel)
+        return (panel * prod(shape[:-1]) + row) * copy.panel + swizzled(copy, row, column)
     return row * (shape[-1] + copy.padding) + swizzled(copy, row, cell[-1])
 
 
@@ -156,7 +159,7 @@ def swizzled(copy: Copy, row: Array, column: Array) -> Array:
     """The column that column `column` of row `row` is kept in."""
     if copy.swizzle <= 1:
         return column
-    return np.bitwise_xor(column, (row % copy.swizzle) * copy.vector)
+    return np.bitwise_xor(column, (row % copy.swizzle) * copy.unit)
 
 
 def store_address(copy: Copy, shape: tuple[int, ...], cell: tuple[Array, ...]) -> Array:

@@ -14,6 +14,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
 from rollergen.program.matrix import (
     ROW_BYTES,
+    Operands,
     factor_dtype,
     first_fragment_loop,
     matrix_axes,
@@ -60,12 +61,25 @@ def steps_of(nest: Nest, device: Device) -> Number:
 def products(nest: Nest, device: Device) -> Number:
     """Matrix instructions of one execution width in one block."""
     rows, columns = tiles(nest, device)
+    if device.instruction(nest.stage.compute.instruction).is_asynchronous:
+        columns = 1
     return steps_of(nest, device) * rows * columns * nest.facts.components
+
+
+def product_clocks(nest: Nest, device: Device) -> Number:
+    """Clocks of a unit's matrix units for one of an execution width's instructions: its share of one that several
+    execute, which is of all their tiles along n."""
+    one = device.instruction(nest.stage.compute.instruction)
+    if not one.is_asynchronous:
+        return 1 / one.per_clock
+    return tiles(nest, device)[1] / one.per_clock / (one.lanes // nest.lockstep)
 
 
 def fragment_registers(nest: Nest, device: Device) -> Number:
     """Registers of a thread that hold operands."""
     one = device.instruction(nest.stage.compute.instruction)
+    if one.is_asynchronous:
+        return 0
     operands = matrix_operands(nest.facts.op, matrix_axes(nest.stage), one)
     if operands is None:
         return 0
@@ -79,6 +93,8 @@ def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
     operands = matrix_operands(nest.facts.op, matrix_axes(nest.stage), one)
     if operands is None:
         return ()
+    if one.is_asynchronous:
+        return _operand_accesses(nest, device, one, operands)
     steps, (rows, columns) = steps_of(nest, device), tiles(nest, device)
     found = []
     factors = [(load, rows, one.a_registers) for load in operands.a]
@@ -94,6 +110,23 @@ def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
             found.append(Access(load, "read", copy.to_layer, loads, ROW_BYTES, service))
     results = rows * columns * nest.facts.components
     return (*found, *_results_through(nest, device, one, results, found))
+
+
+def _operand_accesses(
+    nest: Nest, device: Device, one: Instruction, operands: Operands
+) -> tuple[Access, ...]:
+    """What the matrix units themselves read of the block's layer, each instruction both of its factors: swizzled rows
+    meet all banks once.  Each of its execution widths is charged its share."""
+    rows, columns = tiles(nest, device)
+    width, itemsize = one.lanes // nest.lockstep, ITEMSIZE[factor_dtype(one)]
+    found = []
+    for load, elements in [(a, one.m) for a in operands.a] + [(b, one.n * columns) for b in operands.b]:
+        copy = block_copy(nest, load)
+        if copy is not None:
+            layer = device.layer(copy.to_layer)
+            service = elements * one.k * itemsize / (width * layer.banks * layer.bank_bytes)
+            found.append(Access(load, "operand", copy.to_layer, steps_of(nest, device) * rows, ROW_BYTES, service))
+    return tuple(found)
 
 
 def _results_through(

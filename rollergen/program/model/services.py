@@ -53,7 +53,8 @@ def fill_service(
         return 1
     order, _, first = runs
     columns = [*first, least(nest.threads, nest.lockstep)]
-    columns += [0, *shape[1:]] if shared else [_unit(nest, copy, copy.order[d]) for d in order]
+    rows = shape[0] if copy.panel else 0
+    columns += [rows, *shape[1:]] if shared else [_unit(nest, copy, copy.order[d]) for d in order]
     count, along = len(order), order[-1]
 
     def decided(vector: int, padding: int) -> OfRows:
@@ -85,9 +86,14 @@ def _place(
 ) -> np.ndarray:
     """Element offset in a staged tile: row-major, padded, swizzled as `Copy` says."""
     row: np.ndarray | int = 0
+    rows: np.ndarray | int = 1
     for position, extent in zip(positions[:-1], shape[:-1], strict=True):
-        row = row * extent + position
+        row, rows = row * extent + position, rows * extent
     column = positions[-1]
+    if copy.panel:
+        within = column % copy.panel
+        within = within ^ (row % copy.swizzle) * copy.unit if copy.swizzle > 1 else within
+        return (column // copy.panel * rows + row) * copy.panel + within
     if copy.swizzle > 1:
         column = column ^ (row % copy.swizzle) * vector
     return row * (shape[-1] + padding) + column

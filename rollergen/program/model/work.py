@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
+from rollergen.program.matrix import trails
 from rollergen.program.model.access import Access
 from rollergen.program.model.bounds import is_tested, is_uneven, retested
 from rollergen.program.model.costs import Costs
@@ -375,9 +376,11 @@ def _shared_bytes(nest: Nest, device: Device) -> Number:
 
 
 def _stagings(nest: Nest, device: Device) -> tuple[tuple[Number, Number], ...]:
-    """(passes, depth of the pipeline) of each place where tiles are staged."""
+    """(passes, depth of the pipeline) of each place where tiles are staged; where products run in the next iteration
+    too, one buffer of the ring is theirs."""
     places: dict[int, Number] = {}
+    in_use = int(trails(nest.stage, device))
     for copy in nest.stage.copies:
         if copy.to_layer != device.layers[0].name:
-            places[copy.at_loop] = most(copy.depth, places.get(copy.at_loop, 1))
+            places[copy.at_loop] = most(copy.depth - in_use, places.get(copy.at_loop, 1))
     return tuple((nest.trip_count(at), depth) for at, depth in places.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import Costs
+from rollergen.program.model.fragments import product_clocks
 from rollergen.program.model.limiters.issue import issue_rate
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number
@@ -26,7 +27,8 @@ def arithmetic_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> N
     """Clocks of the multiply-add pipes for one block; spilled vector registers stall them."""
     clocks = nest.warps * work.slots * slot_clocks(nest, device)
     instruction = device.instruction(nest.stage.compute.instruction)
-    clocks = clocks + nest.warps * work.products / instruction.per_clock
+    if instruction.is_matrix:
+        clocks = clocks + nest.warps * work.products * product_clocks(nest, device)
     narrow = nest.lanes * 2 <= instruction.lanes
     each = costs.spill_narrow_clocks if narrow else costs.spill_clocks
     return clocks + nest.warps * each * work.spilled * work.steps

@@ -1,0 +1,123 @@
+"""Statements by which threads multiply together: fragments in registers, or products that run beside the program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from rollergen.expr.index import Index
+from rollergen.lower.expressions import Element, Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixShape:
+    """What one matrix instruction multiplies: m x k by k x n elements of ``dtype``; ``layout``: see `Instruction`."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    accumulator_dtype: str
+    layout: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMatrix:
+    """The threads of an execution width fill a fragment of operand "a" or "b" together.
+
+    ``fragment``: an array of 32-bit registers (the element names what comes before its last dimensions), or of
+    several neighbouring fragments, ``count`` of them.  ``offset``: of the first element (layout "opaque"), else of
+    the row that this thread names.  ``pitch``: elements from row to row; ``along_k``: rows run along k.
+    """
+
+    shape: MatrixShape
+    operand: str
+    fragment: Element
+    pointer: Pointer
+    offset: Index
+    pitch: int
+    along_k: bool
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplyMatrix:
+    """``accumulator += a * b`` by the threads of an execution width, each with its registers of the fragments.
+
+    ``a_along_k``, ``b_along_k``: as they were loaded.
+    """
+
+    shape: MatrixShape
+    accumulator: Element
+    a: Element
+    b: Element
+    a_along_k: bool
+    b_along_k: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A factor of an asynchronous product, where it lies in local memory: from ``pointer[offset]`` on, in panels of
+    128-byte rows whose pieces of 16 bytes are swizzled over 8 rows.  ``along_k``: rows run along k, and one panel holds
+    them; else panels are ``panel_bytes`` apart."""
+
+    pointer: Pointer
+    offset: Index
+    along_k: bool
+    panel_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeginProducts:
+    """The registers of accumulators are those of the program up to here, and of asynchronous products from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplyLocal:
+    """``accumulator += a * b`` by the threads of several execution widths, asynchronously (layout "warpgroup").
+
+    ``accumulator``: the element names what comes before its last dimensions: tiles along n, rows, columns.
+    """
+
+    shape: MatrixShape
+    accumulator: Element
+    a: Operand
+    b: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class EndProducts:
+    """The asynchronous products since the last one are a group; the thread waits for all but the latest ``pending``."""
+
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitProducts:
+    """The thread waits for all asynchronous products; their sums are then in the registers of ``accumulators``, arrays
+    of so many elements of ``dtype``."""
+
+    accumulators: tuple[str, ...]
+    dtype: str
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMatrix:
+    """The threads of an execution width write an opaque accumulator fragment to ``pointer[offset]`` on, together."""
+
+    shape: MatrixShape
+    accumulator: Element
+    pointer: Pointer
+    offset: Index
+    pitch: int
+
+
+@dataclass(frozen=True, slots=True)
+class WarpBarrier:
+    """The threads of an execution width wait for each other; what they wrote to local memory is then seen by all."""
+
+
+Collective = Union[
+    LoadMatrix, MultiplyMatrix, StoreMatrix, WarpBarrier, BeginProducts, MultiplyLocal, EndProducts, WaitProducts,
+]

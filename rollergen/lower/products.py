@@ -1,0 +1,93 @@
+"""What asynchronous products need around them, checked on the kernel that was written.
+
+Such products read local memory and keep sums in registers beside the program.  Only these statements order them:
+
+    barrier that shows what threads wrote | begin | products | end, all but the latest group waited for | ... | wait
+
+A CPU that runs the text finds a wait that is missing; a fence that is missing it need not, nor need a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from rollergen.errors import ProgramError
+from rollergen.lower.expressions import Element
+from rollergen.lower.ir import LOCAL, Barrier, For, If, Kernel, Statement, Write, walk
+from rollergen.lower.matrix_ir import BeginProducts, EndProducts, MultiplyLocal, WaitProducts
+
+
+@dataclass
+class _State:
+    """At one point of the kernel: whether threads wrote local memory that no barrier has shown; whether products have
+    been shown anything, begun, and not ended; how many ended groups may run; whether sums are not the program's."""
+
+    written: bool = False
+    shown: bool = False
+    begun: bool = False
+    open: bool = False
+    running: int = 0
+    held: bool = False
+
+
+def check_products(kernel: Kernel) -> None:
+    """Raises ProgramError for the first statement of a kernel with asynchronous products that lacks what it needs."""
+    sums = {one.accumulator.name for one in walk(kernel.body) if isinstance(one, MultiplyLocal)}
+    if sums:
+        _follow(kernel, kernel.body, _State(), frozenset(sums))
+
+
+def _follow(kernel: Kernel, body: tuple[Statement, ...], state: _State, sums: frozenset[str]) -> None:
+    for statement in body:
+        match statement:
+            case For():
+                for _ in range(2):  # the second time from where the first one ended
+                    _follow(kernel, statement.body, state, sums)
+            case If():
+                _follow(kernel, statement.body, state, sums)
+                _follow(kernel, statement.otherwise, state, sums)
+            case _:
+                _step(kernel, statement, state, sums)
+
+
+def _step(kernel: Kernel, statement: Statement, state: _State, sums: frozenset[str]) -> None:
+    match statement:
+        case Write() if statement.pointer.scope == LOCAL:
+            late = state.open or state.running > int(statement.asynchronous)
+            _refuse_if(late, kernel, statement, "a wait for products before it")
+            state.written = True
+        case Barrier():
+            hidden = state.written and not statement.products
+            _refuse_if(hidden, kernel, statement, "what was written shown to products")
+            state.written, state.shown = False, state.shown or statement.products
+        case BeginProducts():
+            state.begun = True
+        case MultiplyLocal():
+            _refuse_if(not state.shown, kernel, statement, "a barrier before it that shows products what was written")
+            _refuse_if(not state.begun, kernel, statement, "BeginProducts before it")
+            state.open = state.held = True
+        case EndProducts():
+            state.begun, state.open, state.running = False, False, statement.pending
+        case WaitProducts():
+            _refuse_if(state.open, kernel, statement, "EndProducts before it")
+            state.running, state.held = 0, False
+        case _:
+            if state.begun or state.held:
+                touched = sums & set(_elements(statement))
+                _refuse_if(bool(touched and state.held), kernel, statement, "WaitProducts before its sums are used")
+                state.begun = state.begun and not touched
+
+
+def _elements(node: Any) -> list[str]:
+    """The names of the register arrays in a statement."""
+    if isinstance(node, Element):
+        return [node.name]
+    if isinstance(node, tuple):
+        return [name for one in node for name in _elements(one)]
+    return [name for one in fields(node) for name in _elements(getattr(node, one.name))] if is_dataclass(node) else []
+
+
+def _refuse_if(wrong: bool, kernel: Kernel, statement: Statement, expected: str) -> None:
+    if wrong:
+        raise ProgramError(f"kernel {kernel.name}: {type(statement).__name__} {statement}; expected {expected}")
