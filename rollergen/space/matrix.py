@@ -15,7 +15,9 @@ from rollergen.tile.rules import AlignmentRules
 
 _TILES = (1, 2, 4, 8)
 _WIDTHS = (1, 2, 4, 8)
-_WIDE = {"fm": (1, 2), "fn": tuple(range(LEAST_WIDE, MOST_WIDE + 1, LEAST_WIDE)), "gm": (1, 2, 4), "gn": (1, 2)}
+_WIDE: dict[str, tuple[int, ...]] = {
+    "fm": (1, 2), "fn": tuple(range(LEAST_WIDE, MOST_WIDE + 1, LEAST_WIDE)), "gm": (1, 2, 4), "gn": (1, 2),
+}  # fmt: skip
 """The same of an asynchronous instruction, whose execution widths are groups of them."""
 _OTHER_REGISTERS = 32
 """Of a thread, for addresses and what is on its way."""
@@ -27,9 +29,7 @@ def matrix_tiles(
     """Tiles of an execution width (`fm` x `fn` instructions) and execution widths of a block (`gm` x `gn`)."""
     m, n = roles.m or "", roles.n or ""
     m_extent, n_extent = op.axis(m).extent, op.axis(n).extent
-    sizes = {"fm": _TILES, "fn": _TILES, "gm": _WIDTHS, "gn": _WIDTHS}
-    if instruction.is_asynchronous:
-        sizes = _WIDE
+    sizes = _WIDE if instruction.is_asynchronous else {"fm": _TILES, "fn": _TILES, "gm": _WIDTHS, "gn": _WIDTHS}
     digits = (
         Digit("lanes", "", THREAD, (instruction.lanes,)),
         Digit("m", m, UNROLL, (instruction.m,)),

@@ -45,7 +45,7 @@ def drawn(number: int):
     random = np.random.default_rng(number)
     dtype = ("float16", "bfloat16", "float32", "int8")[number % 4 if number % 8 < 4 else number % 2]
     aligned = 16 if number % 3 else 1  # else rows that no asynchronous copy moves
-    m, k, n = (int(random.integers(1, most // aligned)) * aligned for most in (150, 330, 200))
+    m, k, n = (int(random.integers(1 if aligned > 1 else 3, most // aligned)) * aligned for most in (150, 330, 200))
     turned = {"transpose_a": bool(random.integers(2)), "transpose_b": bool(random.integers(2))}
     fm, fn, gm, gn, depth = (int(random.choice(some)) for some in ((1, 2), (8, 16), (1, 2), (1, 2), (1, 2, 3, 4)))
     return matmul(m, k, n, dtype, **turned), MatrixPlan(NAMES[dtype], fm, fn, gm, gn, 4, depth)
