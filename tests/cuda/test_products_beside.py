@@ -20,13 +20,14 @@ from rollergen.lower.ir import Barrier, For, If
 from rollergen.lower.matrix_ir import BeginProducts, EndProducts, WaitProducts
 from rollergen.lower.products import check_products
 from rollergen.lower.stage import lower
+from rollergen.options import BuildOptions
 from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.layers import managed_bytes
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.model import predict_stage
-from rollergen.tile.rules import AlignmentRules, CodeShapes
+from rollergen.tile.rules import CodeShapes
 from tests.agreement.readers import assert_values, small_integers
 from tests.cuda.host import COPIES_AT_ONCE, PRODUCTS_LATE, REVERSE, HostError, compiler, seeded
 from tests.cuda.test_programs import executed
@@ -35,7 +36,7 @@ from tests.matrices import gated, matmul, planned
 on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 compiled = pytest.mark.skipif(not nvrtc.is_installed(), reason="no NVRTC")
 H200 = load_device("h200")
-BESIDE = AlignmentRules(shapes=CodeShapes(asynchronous_products=True))
+BESIDE = BuildOptions(shapes=CodeShapes(asynchronous_products=True))
 NAMES = {"float16": "wgmma", "bfloat16": "wgmma_bf16", "float32": "wgmma_tf32", "int8": "wgmma_s8"}
 MODES = (0, PRODUCTS_LATE, COPIES_AT_ONCE | PRODUCTS_LATE | REVERSE)
 """Copies late, both late, products late."""
@@ -161,7 +162,7 @@ def test_tiles_that_no_descriptor_describes_are_refused(fields, says):
 def test_first_choices_keep_products_beside_each_other_and_spill_nothing(dtype, turned):
     """Products that are not begun and ended once a tile would run one by one."""
     graph = canonicalize(matmul(4096, 4096, 4096, dtype, transpose_b=turned))
-    made = construct(graph, H200, top_k=1, rules=BESIDE)[0].program
+    made = construct(graph, H200, top_k=1, options=BESIDE)[0].program
     one = matrix_instruction(made.stages[0], H200)
     assert one is not None and one.is_asynchronous
     done = nvrtc.compile_cuda(emit(made, H200, "cuda").text, H200.targets[0].arch)
@@ -185,7 +186,7 @@ def test_what_a_block_holds_is_what_the_model_says():
 
 def test_they_are_faster_in_the_model_and_are_left_out_unless_asked_for():
     graph = canonicalize(matmul(4096, 4096, 4096, "bfloat16"))
-    own, other = (construct(graph, H200, top_k=1, rules=rules)[0].program for rules in (BESIDE, AlignmentRules()))
+    own, other = (construct(graph, H200, top_k=1, options=one)[0].program for one in (BESIDE, BuildOptions()))
     assert not matrix_instruction(other.stages[0], H200).is_asynchronous
     assert predict_stage(own.stages[0], H200).seconds < 0.7 * predict_stage(other.stages[0], H200).seconds
 
