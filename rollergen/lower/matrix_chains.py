@@ -39,7 +39,8 @@ from rollergen.lower.expressions import (
     moved_dtype,
     register_dtype,
 )
-from rollergen.lower.ir import LoadMatrix, MatrixShape, MultiplyMatrix, Write
+from rollergen.lower.ir import Write
+from rollergen.lower.matrix_ir import LoadMatrix, MatrixShape, MultiplyMatrix
 from rollergen.lower.nest import Lane
 from rollergen.lower.online import OnlineRows, scaled_score
 from rollergen.lower.place import Place, conjunction, guarded, when_all

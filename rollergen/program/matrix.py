@@ -157,8 +157,9 @@ def first_fragment_loop(stage: Stage, device: Device) -> int:
 
 
 def trails(stage: Stage, device: Device) -> bool:
-    """Whether the products of one iteration may still run in the next: the instruction is asynchronous, and all tiles
-    come into rings with a buffer to spare."""
+    """Whether the products of one iteration may still run in the next: the instruction is asynchronous (executed by
+    several execution widths, all of a thread's tiles along n at once, beside the program), and all tiles come into
+    rings with a buffer to spare."""
     one = matrix_instruction(stage, device)
     if one is None or not one.is_asynchronous:
         return False

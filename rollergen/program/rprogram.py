@@ -65,9 +65,8 @@ class Copy:
     these loops' variables by falling stride (the plain local coordinate, if they are adjacent).
 
     Row-major, the last axis padded by ``padding`` elements; with ``swizzle`` s > 1 (a power of 2),
-    column c of row r (r numbers the rows of the tile) lies at ``c ^ (r % s) * unit``, the ``unit`` being a vector.
-    With ``panel`` p > 0 the tile is cut into panels of p columns, one behind the other, each row-major without
-    padding; columns are swizzled within their panel, by units of ``p / s`` elements.
+    column c of row r (r numbers the rows of the tile) lies at ``c ^ (r % s) * unit``, the `unit` being a vector.  With
+    ``panel`` p > 0 it is cut into panels of p columns, one behind the other, swizzled each by itself (units: p / s).
     A masked-out or guarded element holds the load's fill.
 
     Into a block's layer, all threads fill together: groups of ``vector`` elements adjacent along
@@ -84,8 +83,7 @@ class Copy:
     used, two buffers.  3 and more: a ring of that many buffers, filled ``depth - 1`` iterations of the
     serial loop around the copy ahead.  ``asynchronous``: such a ring (from 2 buffers on), filled past
     the registers by copies that run beside the program; elements that are out of range or guarded are
-    zeros.  All asynchronous copies of one loop have one depth.  Where products run beside the program too
-    (`matrix.trails`), a ring is filled ``depth - 2`` iterations ahead: two of its buffers are in use.
+    zeros.  All asynchronous copies of one loop have one depth; filled ``depth - 2`` ahead where `matrix.trails`.
 
     ``window``: not an element for each combination of loops but one for each element of the
     tensor: along each of its dimensions the interval that the indices span (see `windows`), filled
@@ -124,8 +122,7 @@ class Compute:
 
     A matrix instruction multiplies along the axes of its two thread loops, m and n, and the reduced one, k.  Its tile
     are the loops of these axes with strides below its shape, the threads of one execution width among them (see
-    `matrix.fragment_loops`); the operands come from the block's layer.  One of layout "warpgroup" is executed by
-    several execution widths, multiplies all of a thread's tiles along n at once, and runs beside the program.
+    `matrix.fragment_loops`); the operands come from the block's layer.  Layout "warpgroup": see `matrix.trails`.
 
     ``factors``: "tf32" where the instruction looks at no more than the 11 leading bits of the factors' significands
     (the other 13 count as 0); empty: at all of them.
