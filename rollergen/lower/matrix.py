@@ -109,8 +109,8 @@ def _reduce_beside(
     end = lambda here: out.collective(EndProducts(int(nest.trails)))
     inside = frozenset(p for p in nest.positions("reduce", after=nest.tile_depth) if p < matrices.depth)
     loads = {number: nest.loads[number] for pair in matrices.products for number in pair}
-    batch = {"before": ((staged, begin),), "after": ((staged, end),)}
-    phase = Phase(inside, loads, matrices.depth, True, None, together=True, **batch)
+    batch = ((staged, begin),), ((staged, end),)
+    phase = Phase(inside, loads, matrices.depth, True, None, None, *batch, together=True)
     descend(context, place, nest.tile_depth, phase, lambda here: _multiply_beside(context, here, matrices, components))
     elements = prod(positions_of(nest, digits) for digits in components[0].indices)
     out.collective(WaitProducts(tuple(one.name for one in components), components[0].dtype, elements))
