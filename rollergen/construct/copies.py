@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from rollergen.construct.candidate import assembled, cheapest
+from rollergen.construct.candidate import Candidate, assembled, cheapest, price, rounded
 from rollergen.construct.reductions import sums_stage
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
@@ -20,6 +20,16 @@ from rollergen.tile.rules import AlignmentRules
 def copy_stages(copies: Sequence[TensorOp], device: Device) -> tuple[Stage, ...]:
     """The cheapest stage of each; what is made of constants alone runs once."""
     return tuple(_once(copies, [copy_stage(copy, device) for copy in copies]))
+
+
+def behind(copies: Sequence[TensorOp], found: Iterable[Candidate], device: Device) -> Iterator[Candidate]:
+    """Candidates of a contraction, each behind the copies that it waits for, with their price at every call."""
+    stages = copy_stages(copies, device)
+    made = tuple(copy.output for copy in copies)
+    seconds = price(stages, device) if stages else 0.0
+    for one in found:
+        whole = replace(one, stages=(*stages, *one.stages), temporaries=(*made, *one.temporaries))
+        yield replace(whole, seconds=rounded(seconds + one.seconds))
 
 
 def _once(copies: Sequence[TensorOp], stages: Sequence[Stage]) -> Iterator[Stage]:

@@ -18,6 +18,7 @@ from rollergen.construct.candidate import (
     price,
     rounded,
 )
+from rollergen.construct.copies import behind
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.reductions import combine_stage
 from rollergen.construct.splits import adding, part_counts
@@ -51,9 +52,15 @@ _LEAST_STEPS, _CROWD = 8, 4 * 64 * 64
 def matrix_candidates(
     variant: Variant, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> Iterator[Candidate]:
-    """The best candidates of one variant for every matrix instruction that computes it, split reductions included."""
-    if not has_matrices(device, rules):
-        return
+    """The best candidates of one variant for every matrix instruction that computes it, split reductions included, each
+    behind the variant's copies."""
+    if has_matrices(device, rules):
+        yield from behind(variant.copies, _bare(variant, device, rules, count, ledger), device)
+
+
+def _bare(
+    variant: Variant, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
+) -> Iterator[Candidate]:
     for instruction in device.instructions:
         if instruction.dtype == TF32 and not rules.tf32:
             continue

@@ -13,7 +13,7 @@ from math import lcm, prod
 import numpy as np
 
 from rollergen.construct.candidate import Candidate, candidate, price, rounded
-from rollergen.construct.copies import copy_stages
+from rollergen.construct.copies import behind
 from rollergen.construct.grow import grown_threads
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.priced import Contraction, Priced, cheapest_points
@@ -25,13 +25,12 @@ from rollergen.dropped import as_far_as_possible, standing
 from rollergen.expr.index import Atom, Index, Mod
 from rollergen.expr.splitting import split_reduction
 from rollergen.expr.tensor_op import TensorOp
-from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.options import ALL, GROW
 from rollergen.program.assemble.asynchronous import RING, has_asynchronous_copies
 from rollergen.program.assemble.contraction import accumulator_dtype, fits_output, keeps_order
 from rollergen.program.assemble.plan import Roles
-from rollergen.program.rprogram import SERIAL, Stage
+from rollergen.program.rprogram import SERIAL
 from rollergen.space.contraction import first_step, thread_tiles
 from rollergen.space.engine import Digit, Points
 from rollergen.space.rules import aligned_points, aligned_tiles
@@ -57,17 +56,7 @@ class ThreadSpace:
 
     def candidates(self, count: int, ledger: Ledger) -> Iterator[Candidate]:
         """The best ones, split reductions included, each behind the variant's copies."""
-        for one in self._bare(count, ledger):
-            stages, temporaries, seconds = self._copies
-            found = replace(one, stages=(*stages, *one.stages), temporaries=(*temporaries, *one.temporaries))
-            yield replace(found, seconds=rounded(seconds + one.seconds))
-
-    @cached_property
-    def _copies(self) -> tuple[tuple[Stage, ...], tuple[Buffer, ...], float]:
-        """What runs before a contraction, and its price at every call."""
-        stages = copy_stages(self.variant.copies, self.device)
-        made = tuple(copy.output for copy in self.variant.copies)
-        return stages, made, price(stages, self.device) if stages else 0.0
+        yield from behind(self.variant.copies, self._bare(count, ledger), self.device)
 
     def _bare(self, count: int, ledger: Ledger) -> Iterator[Candidate]:
         variant, device, rules = self.variant, self.device, self.rules

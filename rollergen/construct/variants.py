@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rollergen.construct.roles import contraction_roles
+from rollergen.expr.aligned_rows import aligned_rows
 from rollergen.expr.dots import dot_products
 from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.joining import joined
@@ -18,6 +19,7 @@ from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.lane_windows import window_places
+from rollergen.program.matrix import ROW_BYTES
 from rollergen.tile.rules import contiguous_axis, vector_lanes
 
 
@@ -52,6 +54,9 @@ def variants(op: TensorOp, device: Device, dots: bool = True) -> Iterator[Varian
         yield from _prepared_variants("in float32", in_single(op), device)
         return
     yield from _staged_variants(op)
+    rows = aligned_rows(op, ROW_BYTES) if device.kind.matrix_instructions else None
+    if rows is not None:
+        yield from _variant("aligned rows", rows.copies, rows.op)
     prepared = _dots(op, device) if dots and device.kind.dot_products else None
     if prepared is not None:
         for one in _staged_variants(prepared.op):
