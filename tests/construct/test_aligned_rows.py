@@ -1,0 +1,77 @@
+"""Products of odd sizes over factors copied into rows that begin at multiples of 16 bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.construct.choose import program_of
+from rollergen.construct.ledger import Ledger
+from rollergen.construct.matrix_space import matrix_candidates
+from rollergen.construct.thread_space import ThreadSpace
+from rollergen.construct.variants import variants
+from rollergen.emit import emit
+from rollergen.expr import aligned_rows
+from rollergen.expr.canonical import canonicalize
+from rollergen.program.check import check
+from rollergen.program.interpreter import interpret
+from rollergen.tile.rules import AlignmentRules
+from tests.agreement.readers import assert_values, device, small_integers
+from tests.cuda.host import compiler
+from tests.cuda.test_programs import executed
+
+T = rg.tensor
+
+
+def product(m, n, k, dtype, transpose_b=False):
+    right = T("B", (n, k) if transpose_b else (k, n), dtype)
+    return rg.ops.matmul(T("A", (m, k), dtype), right, transpose_b=transpose_b)
+
+
+def rows_of(expression, on):
+    """The variant over aligned rows; None where there is none."""
+    (op,) = canonicalize(expression).tensor_ops
+    return next((one for one in variants(op, device(on)) if one.name == "aligned rows"), None)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("on", ["a100", "v100"])
+@pytest.mark.every(3)
+def test_text_and_interpreter_compute_the_definition_over_aligned_rows(on, dtype, transpose_b, monkeypatch):
+    monkeypatch.setattr(aligned_rows, "REUSE", 1)
+    expression = product(141, 203, 69, dtype, transpose_b)
+    variant, graph = rows_of(expression, on), canonicalize(expression)
+    rules, tolerance = AlignmentRules(), 2.0**-11 if dtype == "float16" else 0.0
+    found = [*matrix_candidates(variant, device(on), rules, 2, Ledger())][:1]
+    found += [*ThreadSpace(variant, device(on), rules).candidates(2, Ledger())][:1]
+    for one in found:
+        program = program_of(graph, device(on), (one,)).program
+        check(program, device(on))
+        arrays = small_integers(program)
+        got = executed(program, emit(program, device(on), "cuda"), arrays)
+        assert_values(expression, program, got, arrays, None, tolerance)
+        counted = interpret(program, arrays, device(on)).outputs
+        assert_values(expression, program, counted, arrays, None, tolerance)
+        if "mma" in one.variant:
+            assert all(copy.vector == 8 for copy in program.stages[-1].copies)
+
+
+def copied(expression, on):
+    variant = rows_of(expression, on)
+    return [] if variant is None else [one.output.name for one in variant.copies]
+
+
+def test_only_misaligned_factors_that_are_read_often_are_copied():
+    assert copied(product(512, 512, 512, "float16"), "a100") == []
+    assert copied(product(512, 512, 513, "float16"), "a100") == ["A_rows", "B_rows"]
+    assert copied(product(512, 513, 512, "float16"), "a100") == ["B_rows"]  # A's rows are 512 elements long
+    assert copied(product(8, 513, 513, "float16"), "a100") == []
+
+
+@pytest.mark.parametrize("on", ["a100", "h200"])
+def test_large_odd_products_in_float16_are_computed_over_aligned_rows(on):
+    first, *_ = construct(canonicalize(product(4097, 4097, 4097, "float16")), device(on), top_k=1)
+    assert "aligned rows" in first.variants[0]
