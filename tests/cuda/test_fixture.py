@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rollergen.emit import Launch, Source
-from tests.cuda.host import HostError, compiler, run, seeded
+from tests.cuda.host import REVERSE, HostError, compiler, run, seeded
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -61,15 +61,15 @@ reversal = source(REVERSAL, "reversal", 3, 64)
 vectors = source(VECTORS, "copied", 1, 32)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-def test_threads_and_blocks_run_in_either_order(reverse):
+@pytest.mark.parametrize("modes", [0, REVERSE])
+def test_threads_and_blocks_run_in_either_order(modes):
     wanted = np.arange(192, dtype=np.float32).reshape(3, 64)[:, ::-1].reshape(-1)
-    assert np.array_equal(result(reversal, 192, reverse=reverse), wanted)
+    assert np.array_equal(result(reversal, 192, modes=modes), wanted)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-def test_a_missing_barrier_reads_what_was_not_yet_written(reverse):
-    got = result(seeded(reversal, r"__syncthreads\(\);", ""), 192, reverse=reverse)
+@pytest.mark.parametrize("modes", [0, REVERSE])
+def test_a_missing_barrier_reads_what_was_not_yet_written(modes):
+    got = result(seeded(reversal, r"__syncthreads\(\);", ""), 192, modes=modes)
     assert np.isnan(got).sum() == 3 * 32  # half of each block's threads come too early
 
 

@@ -50,16 +50,16 @@ def tile_taken_as_whole(patch):
 
 
 def no_barriers(patch):
-    patch(Writer, "barrier", lambda self, pending=0: None)
+    patch(Writer, "barrier", lambda self, pending=None, products=False: None)
 
 
 def every_other_barrier(patch):
     old, calls = Writer.barrier, []
 
-    def barrier(self, pending=0):
+    def barrier(self, pending=None, products=False):
         calls.append(1)
         if len(calls) % 2:
-            old(self, pending)
+            old(self, pending, products)
 
     patch(Writer, "barrier", barrier)
 
