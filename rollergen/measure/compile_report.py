@@ -139,7 +139,7 @@ def occupancy(used: Usage, threads: int, device: Device) -> float:
     fitting = [limits.blocks_per_unit, by_threads, warps_by_registers(device, used.registers, width) // warps]
     if used.shared_bytes:
         fitting.append(device.layer(device.kind.block_layer or "").blocks_within(used.shared_bytes))
-    return min(fitting) * threads / limits.threads_per_unit
+    return float(min(fitting) * threads / limits.threads_per_unit)  # counted with NumPy
 
 
 def _text(one: KernelReport) -> str:
