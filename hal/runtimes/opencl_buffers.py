@@ -16,7 +16,7 @@ import numpy as np
 
 from rollergen.hal.errors import BuildError
 from rollergen.hal.runtimes.opencl_devices import Present
-from rollergen.hal.runtimes.opencl_platforms import POCL, import_pyopencl, make_ready
+from rollergen.hal.runtimes.opencl_platforms import POCL, QUIET, import_pyopencl, make_ready
 from rollergen.hal.runtimes.opencl_runtime import Kernel, Launched
 from rollergen.hal.runtimes.protocol import POCL_PRIVATE_BYTES, LaunchLimits
 
@@ -122,7 +122,7 @@ class BufferRuntime:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                program = self.opencl.Program(self.context, text).build(list(options), devices=[self.device])
+                program = self.opencl.Program(self.context, text).build([QUIET, *options], devices=[self.device])
             except self.opencl.Error as error:
                 raise BuildError(f"OpenCL build failed on {self.facts}: {error}") from None
         return BufferModule(program, self.opencl)

@@ -14,6 +14,9 @@ from rollergen.hal.runtimes.pocl_cpu_name import UnknownProcessorError, mend_cpu
 from rollergen.hal.runtimes.pocl_linker import LinkerMissingError, require_linker
 
 POCL = "Portable Computing Language"
+QUIET = "-w"
+"""Build option: no warnings (OpenCL 1.2, section 5.6.4.5).  PoCL counts them on the caller's standard error, and clang
+warns of vectors that are wider than the processor's, which kernels use on purpose."""
 INSTALL = 'pip install "rollergen[cpu]" (pyopencl with PoCL; wheels for Linux on x86-64)'
 OPENING = threading.Lock()
 """Held while devices are first looked for."""

@@ -23,6 +23,7 @@ from rollergen.hal.runtimes.opencl_platforms import (
     INSTALL,
     OPENING,
     POCL,
+    QUIET,
     hidden_device,
     import_pyopencl,
     in_calling_thread,
@@ -170,7 +171,7 @@ class OpenCLRuntime:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                program = self.opencl.Program(self.context, text).build([*options, *renamed], devices=devices)
+                program = self.opencl.Program(self.context, text).build([QUIET, *options, *renamed], devices=devices)
             except self.opencl.RuntimeError as error:
                 raise BuildError(f"OpenCL build failed on {self.description}: {error}{self._cache_trouble()}") from None
         return Module(program, self.opencl, names, self.device.platform.name == POCL and callable_alone(text))

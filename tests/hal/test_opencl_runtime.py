@@ -22,6 +22,7 @@ from rollergen.hal.probes.host import complete
 from rollergen.hal.probes.host_facts import cpu_model
 from rollergen.hal.probes.microbench import best_seconds
 from rollergen.hal.runtimes import pocl_cpu_name
+from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 from rollergen.hal.runtimes.pocl_cpu_name import (
     UnknownProcessorError,
     best_name,
@@ -34,6 +35,13 @@ from tests.threads import in_threads
 pytest.importorskip("pyopencl", reason="the extra [cpu] is not installed")
 
 DOUBLE = "kernel void twice(global const float *x, global float *y) { y[get_global_id(0)] = 2 * x[get_global_id(0)]; }"
+
+
+def test_a_compilers_warnings_do_not_reach_the_callers_standard_error(capfd):
+    kernel = f"kernel void one_{time.time_ns()}(global float *y) {{ int unused; 2 == y[0]; }}"
+    capfd.readouterr()
+    OpenCLRuntime().compile(kernel)
+    assert capfd.readouterr().err == ""
 
 
 @pytest.fixture(scope="module")

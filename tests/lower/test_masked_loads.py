@@ -1,8 +1,6 @@
 """Windows of several lines: what guards cut is read at once where the processor can, with no other place touched."""
 
 from dataclasses import replace
-from pathlib import Path
-from time import time_ns
 
 import numpy as np
 import pytest
@@ -16,11 +14,8 @@ from rollergen.lower import access, phases, vectors
 from rollergen.lower.expressions import Inside
 from tests.forgetting import forget
 from tests.lower.devices import AVX512
-from tests.lower.harness import execute, random_inputs, runtime
+from tests.lower.harness import execute, random_inputs
 from tests.lower.reference import run_program
-
-HAS_AVX512 = "avx512f" in Path("/proc/cpuinfo").read_text()
-"""Others' compilers warn of how vectors of 512 bits are passed."""
 
 GUARD = "#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)"
 
@@ -82,14 +77,6 @@ def test_tiles_whose_windows_lie_inside_test_no_lines():
 def test_such_kernels_have_no_path_for_single_elements():
     text = emit(lines_of(WINDOWS["lines of two vectors and a part"]), AVX512).text
     assert text.count("load_lanes16(") > 1 and "x_lanes" not in text
-
-
-def test_the_compiler_says_nothing_about_it(capfd):
-    source = emit(lines_of(WINDOWS["every other element"]), AVX512)
-    capfd.readouterr()
-    runtime().compile(f"{source.text}/* compiled anew: {time_ns()} */\n")
-    said = capfd.readouterr().err
-    assert said == "" or not HAS_AVX512
 
 
 def test_processors_of_narrower_vectors_have_no_such_programs():

@@ -165,7 +165,7 @@ static cl_program build(struct session *session, const char *directory) {
     const char *texts[] = {text};
     cl_program program = cl.clCreateProgramWithSource(session->context, 1, texts, NULL, &status);
     check(status, "clCreateProgramWithSource");
-    if (cl.clBuildProgram(program, 1, &session->device, "", NULL, NULL) != CL_SUCCESS) {
+    if (cl.clBuildProgram(program, 1, &session->device, "-w", NULL, NULL) != CL_SUCCESS) {
         static char log[16384];
         cl.clGetProgramBuildInfo(program, session->device, CL_PROGRAM_BUILD_LOG, sizeof log - 1, log, NULL);
         cannot_run("the device does not compile %s: %s", SOURCE_FILE, log);
