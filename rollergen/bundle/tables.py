@@ -19,16 +19,23 @@ def tables(manifest: Mapping[str, Any], tests: Sequence[SelfTest]) -> str:
 
 
 def _facts(manifest: Mapping[str, Any]) -> Iterator[str]:
-    device, times = manifest["device"], manifest["times"]
-    measured = times["measured_seconds"]
-    built = f"predicted {seconds_text(times['predicted_seconds'])}, "
-    built += "never measured" if measured is None else f"measured {seconds_text(measured)}"
-    yield f"#define SOURCE_FILE {_quoted(manifest['source'])}"
-    yield f"#define SIGNATURE {_quoted(manifest['signature'])}"
-    yield f"#define TIMES {_quoted(built)}"
-    yield f"#define DEVICE_TITLE {_quoted(device['title'])}"
+    times = manifest["times"]
+    yield f"#define SOURCE_FILE {quoted(manifest['source'])}"
+    predicted_s, measured_s = times["predicted_seconds"], times["measured_seconds"]
+    yield from device_facts(manifest["signature"], manifest["device"], predicted_s, measured_s)
+
+
+def device_facts(
+    signature: str, device: Mapping[str, Any], predicted_s: float, measured_s: float | None
+) -> Iterator[str]:
+    """What opencl_device.h asks for, and says; ``device`` as in the manifest."""
+    built = f"predicted {seconds_text(predicted_s)}, "
+    built += "never measured" if measured_s is None else f"measured {seconds_text(measured_s)}"
+    yield f"#define SIGNATURE {quoted(signature)}"
+    yield f"#define TIMES {quoted(built)}"
+    yield f"#define DEVICE_TITLE {quoted(device['title'])}"
     yield f"#define DEVICE_IS_CPU {int(device['type'] == 'cpu')}"
-    yield f"static const char *const DEVICE_NAMES[] = {{{', '.join(map(_quoted, device['names']))}}};"
+    yield f"static const char *const DEVICE_NAMES[] = {{{', '.join(map(quoted, device['names']))}}};"
 
 
 def _buffers(buffers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -37,7 +44,7 @@ def _buffers(buffers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         elements = math.prod(one["shape"])
         low, high = one.get("bounds", (0, -1))
         facts = f"{elements}, {int('updated' in one)}, {low}, {high}"
-        yield f"    {{{_quoted(one['name'])}, {one['role'].upper()}, {one['dtype'].upper()}, {facts}}},"
+        yield f"    {{{quoted(one['name'])}, {one['role'].upper()}, {one['dtype'].upper()}, {facts}}},"
     yield "};"
 
 
@@ -49,7 +56,7 @@ def _launches(manifest: Mapping[str, Any]) -> Iterator[str]:
     yield "static const struct launch LAUNCHES[] = {"
     for number, launch in enumerate(manifest["launches"]):
         sizes = f"{launch['blocks']}, {launch['threads']}, {int(launch['once'])}, {len(launch['arguments'])}"
-        yield f"    {{{_quoted(launch['entry'])}, {sizes}, ARGUMENTS_{number}}},"
+        yield f"    {{{quoted(launch['entry'])}, {sizes}, ARGUMENTS_{number}}},"
     yield "};"
 
 
@@ -65,7 +72,7 @@ def _tests(buffers: Sequence[Mapping[str, Any]], tests: Sequence[SelfTest]) -> I
     yield "static const struct test TESTS[] = {"
     for t, test in enumerate(tests):
         sizes = f"{test.seed}, {test.magnitude or 0}, {len(test.references)}"
-        yield f"    {{{_quoted(test.title)}, {sizes}, EXPECTATIONS_{t}}},"
+        yield f"    {{{quoted(test.title)}, {sizes}, EXPECTATIONS_{t}}},"
     yield "};"
 
 
@@ -84,7 +91,7 @@ def _number(value: float) -> str:
     return repr(value) if math.isfinite(value) else f"{'-' if value < 0 else ''}INFINITY"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """A C string literal.  JSON's escapes are C's, but for non-ASCII characters, which stand as they are, and
     control characters, which do not stand at all; ``??`` could begin a trigraph."""
     plain = "".join(c if c.isprintable() else " " for c in text)

@@ -21,7 +21,8 @@ from rollergen.hal.languages import language, language_names
 from rollergen.hal.load import device_to_json
 from rollergen.program import serial
 
-LAUNCHERS = ("launcher.py", "main.c", "opencl_subset.h", "pocl_cpu_name.h", "Makefile", "README.md")
+HEADERS = ("opencl_device.h", "opencl_subset.h", "pocl_cpu_name.h")
+LAUNCHERS = ("launcher.py", "main.c", *HEADERS, "Makefile", "README.md")
 """What every bundle in a language with launchers carries, as it stands under templates/; with `SHARED`, which hal uses
 too."""
 SHARED = ("pocl_cpu_name.py", "pocl_linker.py")

@@ -170,9 +170,9 @@ class Model:
         """Writes the model into a directory that runs without rollergen, and from which `rollergen.load` reads it.
 
         The directory must not exist, be empty, or be a saved model, which then is replaced; it is written whole or not
-        at all: each distinct kernel as `Kernel.save` writes it, the weights with their SHA-256, and run.py, which needs
-        numpy and pyopencl.  What was nested in the source model is one array there, or a tuple of several.  Returns the
-        directory's path.
+        at all: each distinct kernel as `Kernel.save` writes it, the weights with their SHA-256, and, where kernels have
+        launchers (OpenCL C), run.py, which needs numpy and pyopencl, and run.c, which needs a C compiler.  What was
+        nested in the source model is one array there, or a tuple of several.  Returns the directory's path.
 
         Raises BundleError where the directory is something else or cannot be written, ArgumentError for a model with
         steps that its own library runs.

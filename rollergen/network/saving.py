@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -13,17 +14,22 @@ from typing import Any
 import numpy as np
 
 from rollergen import __version__
-from rollergen.bundle.write import take_place, temporary_beside
+from rollergen.bundle.manifest import MANIFEST
+from rollergen.bundle.write import HEADERS, take_place, temporary_beside
 from rollergen.errors import ArgumentError, BundleError
 from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
+from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network, Node, NotExpressedError, Value, leaves_by_name, one_or_several
 from rollergen.kernel import Kernel
 from rollergen.kernel import load as load_kernel
 from rollergen.network.partition import Step
+from rollergen.network.tables import tables
 
 FORMAT = "rollergen.model.v1"
-MODEL, WEIGHTS, LAUNCHER = "model.json", "weights.bin", "run.py"
+MODEL, WEIGHTS = "model.json", "weights.bin"
+LAUNCHERS, TABLES = ("run.py", "run.c", "Makefile"), "model_tables.h"
+"""What every model in a language with launchers carries, as it stands under templates/, with the bundles' `HEADERS`."""
 ALIGNMENT_BYTES = 64
 """Of every weight's first byte in its file."""
 
@@ -46,9 +52,7 @@ def save(
             for number, kernel in enumerate(distinct):
                 kernel.save(fresh / "kernels" / str(number))
             held = _write_weights(fresh / WEIGHTS, network, steps)
-            launcher = files("rollergen.network").joinpath("templates", LAUNCHER).read_bytes()
-            (fresh / LAUNCHER).write_bytes(launcher)
-            described = {
+            described: dict[str, Any] = {
                 "format": FORMAT, "rollergen": __version__, "title": network.title, "device": device.name,
                 "inputs": [_described(one) for one in network.inputs], "outputs": list(network.outputs),
                 "weights": held,
@@ -57,13 +61,25 @@ def save(
                      "inputs": list(step.inputs), "output": _described(step.outputs[0])}
                     for step, kernel in zip(steps, kernels, strict=True) if kernel is not None
                 ],
-                "files": {name: _sha256(fresh / name) for name in (WEIGHTS, LAUNCHER)},
             }  # fmt: skip
+            if language(device.kind.language).launchers:
+                predicted_s = sum(one.predicted_time for one in kernels if one is not None)
+                _write_launchers(fresh, described, len(distinct), predicted_s)
+            described["files"] = {one.name: _sha256(one) for one in sorted(fresh.iterdir()) if one.is_file()}
             (fresh / MODEL).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
             take_place(fresh, target)
     except OSError as error:
         raise BundleError(f"{target}: the model cannot be saved there: {error.strerror or error}") from None
     return target
+
+
+def _write_launchers(directory: Path, described: Mapping[str, Any], kernels: int, predicted_s: float) -> None:
+    for package, names in (("rollergen.network", LAUNCHERS), ("rollergen.bundle", HEADERS)):
+        for name in names:
+            (directory / name).write_bytes(files(package).joinpath("templates", name).read_bytes())
+    manifests = [json.loads((directory / "kernels" / str(n) / MANIFEST).read_text("utf-8")) for n in range(kernels)]
+    held = zlib.crc32((directory / WEIGHTS).read_bytes())
+    (directory / TABLES).write_text(tables(described, manifests, predicted_s, held), encoding="utf-8")
 
 
 def _described(value: Value) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Saved models: loaded they return what they did, without rollergen too; what was damaged is refused."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -47,6 +48,32 @@ def test_a_directory_runs_without_rollergen(saved, tmp_path):
     assert test.returncode == 0 and test.stdout.splitlines()[-1] == "PASSED", test.stderr
     assert told("--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy").returncode == 0
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model(x))
+
+
+def in_c(directory, *arguments):
+    told = {"PYTHON": sys.executable, "ARGUMENTS": " ".join(map(str, arguments)), "CFLAGS": "-O2 -Werror"}
+    given = [f"{name}={text}" for name, text in told.items()]
+    return subprocess.run(["make", "-s", "run-pip", *given], cwd=directory, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.skipif(not shutil.which("make") or not shutil.which("cc"), reason="make or cc is not installed")
+def test_a_directory_runs_from_c(saved, tmp_path):
+    model, directory, x = saved
+    again = shutil.copytree(directory, tmp_path / "again")
+    np.save(tmp_path / "x.npy", x)
+    done = in_c(again, tmp_path / "x.npy", tmp_path / "y.npy")
+    assert done.returncode == 0 and "us (device's own time of one call)" in done.stdout, done.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model(x))
+    assert "input  x: '<f4' (1, 3, 6, 6)" in in_c(again).stdout
+    np.save(tmp_path / "x.npy", x.astype(np.float64))
+    refused = in_c(again, tmp_path / "x.npy", tmp_path / "z.npy")
+    assert "x.npy holds {'descr': '<f8'" in refused.stderr and "expected '<f4' in C order" in refused.stderr
+    np.save(tmp_path / "x.npy", x)
+    content = bytearray((again / "weights.bin").read_bytes())
+    content[5] ^= 1
+    (again / "weights.bin").write_bytes(content)
+    refused = in_c(again, tmp_path / "x.npy", tmp_path / "z.npy")
+    assert "weights.bin is not the file that was saved" in refused.stderr and not (tmp_path / "z.npy").exists()
 
 
 def test_damaged_weights_and_steps_that_do_not_fit_are_refused(saved, tmp_path):

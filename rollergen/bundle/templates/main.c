@@ -6,14 +6,10 @@
  * A program of your own does what `main` does: choose_device, open_session, write inputs, launch, read outputs. */
 #define _GNU_SOURCE
 #include <math.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "opencl_subset.h"
-#include "pocl_cpu_name.h"
 
 enum role { INPUT, TEMPORARY, OUTPUT };
 enum dtype {
@@ -59,8 +55,7 @@ struct test {
 };
 
 #include "kernel_tables.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#include "opencl_device.h"
 
 static const size_t ITEM_BYTES[] = {2, 2, 1, 1, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1};
 static const int SIGNIFICANT_BITS[] = {11, 8, 4, 3, 24, 53};
@@ -73,106 +68,7 @@ struct session {
     cl_mem memory[COUNT(BUFFERS)];
 };
 
-static void cannot_run(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    fprintf(stderr, "cannot run here: ");
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, "\n");
-    va_end(arguments);
-    exit(2);
-}
-
-static void check(cl_int status, const char *what) {
-    if (status != CL_SUCCESS) cannot_run("%s failed with OpenCL error %d", what, (int)status);
-}
-
-static void *allocate(size_t bytes) {
-    void *memory = malloc(bytes ? bytes : 1);
-    if (!memory) cannot_run("%zu bytes of memory are not to be had", bytes);
-    return memory;
-}
-
-/* ---- the device ---- */
-
-static int contains(const char *text, const char *part) { return strcasestr(text, part) != NULL; }
-
-static int suits(cl_device_id device, const char *name, int any, const char *wanted) {
-    cl_bitfield type = 0;
-    if (wanted) return contains(name, wanted);
-    if (any) return 1;
-    check(cl.clGetDeviceInfo(device, CL_DEVICE_TYPE, sizeof type, &type, NULL), "clGetDeviceInfo");
-    if (DEVICE_IS_CPU) return (type & CL_DEVICE_TYPE_CPU) != 0;
-    for (size_t i = 0; i < COUNT(DEVICE_NAMES); i++)
-        if (contains(name, DEVICE_NAMES[i])) return 1;
-    return 0;
-}
-
-/* PoCL does not compile for a processor that it does not know: see pocl_cpu_name.h. */
-static void mend_if_pocl(cl_platform_id platform, cl_device_id device) {
-    char name[256] = "", version[512] = "";
-    check(cl.clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, NULL), "clGetPlatformInfo");
-    check(cl.clGetDeviceInfo(device, CL_DEVICE_VERSION, sizeof version, version, NULL), "clGetDeviceInfo");
-    if (strcmp(name, "Portable Computing Language") == 0 && mend_cpu_name(device, version) != 0)
-        cannot_run("PoCL (%s) does not know this processor; use a newer PoCL", version);
-}
-
-/* The first device that suits; says on stdout which one. */
-static cl_device_id choose_device(int any, const char *wanted) {
-    cl_platform_id platforms[16];
-    cl_device_id devices[64];
-    char name[512], here[2048] = "";
-    cl_uint platform_count = 0, device_count;
-    if (cl.clGetPlatformIDs(COUNT(platforms), platforms, &platform_count) != CL_SUCCESS) platform_count = 0;
-    if (platform_count > COUNT(platforms)) platform_count = COUNT(platforms);
-    for (cl_uint p = 0; p < platform_count; p++) {
-        cl_int status = cl.clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, COUNT(devices), devices, &device_count);
-        if (status != CL_SUCCESS) continue;
-        for (cl_uint d = 0; d < device_count && d < COUNT(devices); d++) {
-            check(cl.clGetDeviceInfo(devices[d], CL_DEVICE_NAME, sizeof name, name, NULL), "clGetDeviceInfo");
-            if (suits(devices[d], name, any, wanted)) {
-                mend_if_pocl(platforms[p], devices[d]);
-                printf("%s\non %s; built for %s: %s\n", SIGNATURE, name, DEVICE_TITLE, TIMES);
-                return devices[d];
-            }
-            size_t used = strlen(here);
-            snprintf(here + used, sizeof here - used, "%s%s", used ? ", " : "", name);
-        }
-    }
-    cannot_run("needs %s; OpenCL devices here: %s; --any-device takes any of them", wanted ? wanted : DEVICE_TITLE,
-               *here ? here : "none");
-    return NULL;
-}
-
 /* ---- the kernel ---- */
-
-static char *file_text(const char *directory, const char *name) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    FILE *file = fopen(path, "rb");
-    if (!file || fseek(file, 0, SEEK_END) != 0) cannot_run("%s cannot be read", path);
-    long size = ftell(file);
-    rewind(file);
-    char *text = allocate((size_t)size + 1);
-    text[fread(text, 1, (size_t)size, file)] = '\0';
-    fclose(file);
-    return text;
-}
-
-static cl_program build(struct session *session, const char *directory) {
-    cl_int status;
-    char *text = file_text(directory, SOURCE_FILE);
-    const char *texts[] = {text};
-    cl_program program = cl.clCreateProgramWithSource(session->context, 1, texts, NULL, &status);
-    check(status, "clCreateProgramWithSource");
-    if (cl.clBuildProgram(program, 1, &session->device, "-w", NULL, NULL) != CL_SUCCESS) {
-        static char log[16384];
-        cl.clGetProgramBuildInfo(program, session->device, CL_PROGRAM_BUILD_LOG, sizeof log - 1, log, NULL);
-        cannot_run("the device does not compile %s: %s", SOURCE_FILE, log);
-    }
-    free(text);
-    return program;
-}
 
 static size_t bytes_of(const struct buffer *buffer) { return buffer->elements * ITEM_BYTES[buffer->dtype]; }
 
@@ -183,12 +79,9 @@ static struct session open_session(cl_device_id device, const char *directory) {
     check(status, "clCreateContext");
     session.queue = cl.clCreateCommandQueue(session.context, device, CL_QUEUE_PROFILING_ENABLE, &status);
     check(status, "clCreateCommandQueue");
-    cl_program program = build(&session, directory);
-    for (size_t b = 0; b < COUNT(BUFFERS); b++) {
-        size_t bytes = bytes_of(&BUFFERS[b]);
-        session.memory[b] = cl.clCreateBuffer(session.context, CL_MEM_READ_WRITE, bytes ? bytes : 1, NULL, &status);
-        check(status, "clCreateBuffer");
-    }
+    cl_program program = build_program(session.context, device, directory, SOURCE_FILE);
+    for (size_t b = 0; b < COUNT(BUFFERS); b++)
+        session.memory[b] = new_memory(session.context, bytes_of(&BUFFERS[b]));
     for (int l = 0; l < (int)COUNT(LAUNCHES); l++) {
         session.kernels[l] = cl.clCreateKernel(program, LAUNCHES[l].entry, &status);
         check(status, LAUNCHES[l].entry);
@@ -198,28 +91,6 @@ static struct session open_session(cl_device_id device, const char *directory) {
         }
     }
     return session;
-}
-
-static void write_buffer(struct session *session, size_t b, const void *contents) {
-    size_t bytes = bytes_of(&BUFFERS[b]);
-    if (!bytes) return;
-    check(cl.clEnqueueWriteBuffer(session->queue, session->memory[b], CL_TRUE, 0, bytes, contents, 0, NULL, NULL),
-          "clEnqueueWriteBuffer");
-}
-
-static void read_buffer(struct session *session, size_t b, void *contents) {
-    size_t bytes = bytes_of(&BUFFERS[b]);
-    if (!bytes) return;
-    check(cl.clEnqueueReadBuffer(session->queue, session->memory[b], CL_TRUE, 0, bytes, contents, 0, NULL, NULL),
-          "clEnqueueReadBuffer");
-}
-
-static double seconds_of(cl_event event) {
-    cl_ulong start = 0, end = 0;
-    check(cl.clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL), "profiling");
-    check(cl.clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL), "profiling");
-    check(cl.clReleaseEvent(event), "clReleaseEvent");
-    return (double)(end - start) * 1e-9;
 }
 
 /* Runs the launches that pack constant inputs (`once`), or those of a call; the device's own seconds for them. */
@@ -346,7 +217,7 @@ static void fill_buffers(struct session *session, const struct test *test, int p
                       value_of(word_at(test->seed, position, i), buffer, test->magnitude));
             position++;
         }
-        write_buffer(session, b, contents);
+        write_memory(session->queue, session->memory[b], bytes_of(buffer), contents);
         free(contents);
     }
 }
@@ -362,7 +233,7 @@ static int passes(struct session *session, const char *title, const struct expec
     const struct point *first = NULL;
     void *contents = allocate(bytes_of(buffer));
     size_t wrong = 0;
-    read_buffer(session, (size_t)expected->buffer, contents);
+    read_memory(session->queue, session->memory[expected->buffer], bytes_of(buffer), contents);
     for (size_t i = 0; i < expected->count; i++) {
         const struct point *point = &expected->points[i];
         if (is_right(number(contents, point->offset, buffer->dtype), point)) continue;
