@@ -49,7 +49,8 @@ def pad_view(op: TensorOp, load: Load, multiple: int = 1) -> tuple[TensorOp, Ten
     dims = {w.dim for w in windows}
     rest = [d for d in range(len(load.indices)) if d not in dims]
     positions = {w.position for w in windows}
-    if not windows or any(load.indices[d].axes() & positions for d in rest):
+    outside = _leaving(op, load)
+    if not windows or any(load.indices[d].axes() & positions or load.indices[d] in outside for d in rest):
         return None
     windows[-1] = replace(windows[-1], multiple=multiple)
     copy = _padding_copy(op, load, windows, rest)
@@ -104,6 +105,7 @@ def with_halo(op: TensorOp, load: Load) -> tuple[TensorOp, TensorOp] | None:
     guarded = {bound.index for bound in load.guard}
     if not guarded or not guarded <= {*load.indices} or not all(index.is_affine for index in load.indices):
         return None
+    guarded |= _leaving(op, load)
     axes, source, inside, places = [], [], [], []
     for dim, (index, extent) in enumerate(zip(load.indices, load.buffer.shape, strict=True)):
         first, last = index.bounds(op.ranges()) if index in guarded else (0, extent - 1)
@@ -117,6 +119,13 @@ def with_halo(op: TensorOp, load: Load) -> tuple[TensorOp, TensorOp] | None:
     original = replace(load, indices=tuple(source), guard=tuple(inside))
     copy = TensorOp(padded, tuple(axes), tuple(Index.axis(axis.name) for axis in axes), original)
     return copy, replace_load(op, load, Load(padded, tuple(places)))
+
+
+def _leaving(op: TensorOp, load: Load) -> set[Index]:
+    """The indices that the guard of another one keeps within the array."""
+    ranges = op.ranges()
+    inside = lambda index, extent: Within(index, 0, extent).always(ranges)
+    return {index for index, extent in zip(load.indices, load.buffer.shape, strict=True) if not inside(index, extent)}
 
 
 def _range(load: Load, dim: int) -> tuple[int, int]:

@@ -43,3 +43,16 @@ def test_the_copy_holds_the_padding_and_nothing_is_tested_after_it(name):
 def test_what_is_not_guarded_is_not_copied():
     (op,) = canonicalize(channels_last(1, 0, 3)).tensor_ops
     assert all(with_halo(op, load) is None for load in op.body_loads())
+
+
+def test_an_index_that_the_guard_of_another_keeps_inside_has_its_halo_too():
+    x, w = rg.tensor("x", (4, 2), "int32"), rg.tensor("w", (5, 3), "int32")
+    k = rg.reduce_axis("k", 5)
+    read = lambda i: rg.select(i < 2, x[i, 1 - i], 7)
+    (op,) = canonicalize(rg.compute((4, 3), lambda i, j: rg.sum(read(i) * w[k, j], axis=k), name="y")).tensor_ops
+    load = next(load for load in op.body_loads() if load.buffer.name == "x")
+    copy, rewritten = with_halo(op, load)
+    assert copy.output.shape == (4, 4)
+    placed = next(one for one in rewritten.body_loads() if one.buffer == copy.output)
+    assert [index.bounds(op.ranges()) for index in placed.indices] == [(0, 3), (0, 3)]
+    assert [bound.index.bounds(copy.ranges()) for bound in copy.result.guard] == [(0, 3), (-2, 1)]
