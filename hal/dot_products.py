@@ -1,8 +1,9 @@
-"""Dot products of bytes: what instructions compute, and how C spells them.
+"""Dot products of the numbers in 32-bit words: what instructions compute, and how C spells them.
 
-Each 32-bit lane of both operands holds four bytes; to each lane of a sum the four products are added, around the ends
-of int32.  Vectors of x86 take unsigned bytes and signed ones (Intel's instruction set reference, VPDPBUSD, of
-AVX512-VNNI and AVX-VNNI), AMD's GPUs two factors of one kind (LLVM's AMDGPU usage guide, dot1-insts and dot7-insts),
+Each 32-bit lane of both operands holds four bytes or two numbers of 16 bits; to each lane of a sum their products are
+added, around the ends of int32.  Vectors of x86 take unsigned bytes and signed ones (Intel's instruction set reference,
+VPDPBUSD, of AVX512-VNNI and AVX-VNNI) and, in two instructions, signed numbers of 16 bits (VPMADDWD and VPADDD, of
+SSE2, AVX2 and AVX512-BW); AMD's GPUs two factors of one kind (LLVM's AMDGPU usage guide, dot1-insts and dot7-insts),
 NVIDIA's any two (PTX ISA, dp4a).  Where the compiler's target has no such instruction, the same text computes it with
 others.
 """
@@ -10,21 +11,47 @@ others.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from rollergen.hal.dtypes import DOTS
+from rollergen.hal.dtypes import DOTS, DTYPES, in_a_word
 
-NAME = "vpdpbusd"
-"""What specs call the instruction of x86."""
-_MIXED, _SIGNED, _UNSIGNED = DOTS
-PAIRS = {NAME: frozenset({_MIXED}), "dot4": frozenset({_SIGNED, _UNSIGNED}), "dp4a": frozenset(DOTS)}
-"""Dtypes of the bytes that an instruction multiplies, by the name that specs give it."""
-BYTES = 4
-"""Products that each lane adds up."""
-LATENCY_CLOCKS = 5.0
-"""Of Intel's and AMD's processors since 2019 (uops.info; 4 on Zen)."""
+_MIXED, _SIGNED, _UNSIGNED, _PAIRS = DOTS
+PAIRS = {
+    "vpdpbusd": frozenset({_MIXED}), "vpmaddwd": frozenset({_PAIRS}),
+    "dot4": frozenset({_SIGNED, _UNSIGNED}), "dp4a": frozenset(DOTS) - {_PAIRS},
+}  # fmt: skip
+"""Dtypes of the numbers that an instruction multiplies, by the name that specs give it."""
+SUMMED = {dtype: in_a_word(dtype) for pair in DOTS for dtype in pair}
+"""Products that each lane adds up, by the dtype of the numbers in words."""
+
+
+def pairs_of(name: str, dtype: str) -> frozenset[tuple[str, str]]:
+    """What the instruction of a spec multiplies; one of another name does what that of x86 does."""
+    return PAIRS.get(name) or PAIRS["vpmaddwd" if dtype == "int16" else "vpdpbusd"]
+
+
+class OfX86(NamedTuple):
+    """A dot product that vectors of x86 may have.
+
+    ``op``: one of `DOTS`. ``dtype``: what specs call the numbers that it multiplies. ``instructions``: of one vector.
+    ``latency_clocks``: from sum to sum (uops.info: of VPDPBUSD 5 on Intel's and 4 on AMD's processors since 2019; pairs
+    are multiplied before, and their sum waits for the addition only)."""
+
+    op: str
+    dtype: str
+    instructions: int
+    latency_clocks: float
+
+
+OF_X86 = {"vpdpbusd": OfX86("dot", "int8", 1, 5.0), "vpmaddwd": OfX86("dot_pairs", "int16", 2, 1.0)}
+"""By the name that specs give the instruction."""
 
 _SINGLE = "defined(__AVX512VNNI__)"
-_GUARDS = {16: _SINGLE, **dict.fromkeys((8, 4), f"({_SINGLE} && defined(__AVX512VL__)) || defined(__AVXVNNI__)")}
+_VNNI = {16: _SINGLE, **dict.fromkeys((8, 4), f"({_SINGLE} && defined(__AVX512VL__)) || defined(__AVXVNNI__)")}
+_GUARDS = {
+    "dot": _VNNI,
+    "dot_pairs": {16: "defined(__AVX512BW__)", 8: "defined(__AVX2__)", 4: "defined(__SSE2__)"},
+}
 """By lanes: where there is an instruction for as many."""
 _GFX9 = " || ".join(f"defined(__{one}__)" for one in ("gfx906", "gfx908", "gfx90a", "gfx942"))
 _TEXT = """PREFIXINT NAME(INT sum, INT a, INT b)
@@ -33,15 +60,15 @@ _TEXT = """PREFIXINT NAME(INT sum, INT a, INT b)
     return CALL;
 #else
     UINT total = as_UINT(sum);
-    for (int bits = 0; bits < 32; bits += 8) {
+    for (int bits = 0; bits < 32; bits += BITS) {
         total += as_UINT(LEFT)*as_UINT(RIGHT);
     }
     return as_INT(total);
 #endif
 }"""
-_BYTE = {"uint8": "as_INT((as_UINT({0}) >> bits) & (UINT)(255))", "int8": "(({0} << (24 - bits)) >> 24)"}
 _CALLS = {
     "dot": "__builtin_ia32_vpdpbusdWIDTH(sum, a, b)",
+    "dot_pairs": "as_INT(as_UINT(sum) + as_UINT(__builtin_ia32_pmaddwdWIDTH(as_SHORTS(a), as_SHORTS(b))))",
     "dot_signed": "__builtin_amdgcn_sdot4(a, b, sum, false)",
     "dot_unsigned": "as_int(__builtin_amdgcn_udot4(as_uint(a), as_uint(b), as_uint(sum), false))",
 }
@@ -52,14 +79,23 @@ def opencl_function(op: str, lanes: int, prefix: str) -> tuple[str, str]:
     suffix = "" if lanes == 1 else str(lanes)
     name = f"{op}_product{suffix}"
     left, right = next(dtypes for dtypes, one in DOTS.items() if one == op)
-    gfx9 = _GFX9 if lanes == 1 else "0"
+    guards = _GUARDS.get(op, {1: _GFX9})
     words = {
-        "PREFIX": prefix, "NAME": name, "CALL": _CALLS[op],
-        "GUARD": _GUARDS.get(lanes, "0") if op == "dot" else gfx9, "WIDTH": str(32 * lanes),
-        "LEFT": _BYTE[left].format("a"), "RIGHT": _BYTE[right].format("b"),
-        "UINT": f"uint{suffix}", "INT": f"int{suffix}",
+        "PREFIX": prefix, "NAME": name, "CALL": _CALLS[op], "GUARD": guards.get(lanes, "0"),
+        "WIDTH": str(32 * lanes), "BITS": str(32 // in_a_word(left)),
+        "LEFT": _number(left, "a"), "RIGHT": _number(right, "b"),
+        "UINT": f"uint{suffix}", "INT": f"int{suffix}", "SHORTS": f"short{2 * lanes}",
     }  # fmt: skip
     return name, _replaced(_TEXT, words)
+
+
+def _number(dtype: str, words: str) -> str:
+    """The number that begins at ``bits`` of the words."""
+    row = DTYPES[dtype]
+    above = 32 - row.bits
+    if row.signed:
+        return f"(({words} << ({above} - bits)) >> {above})"
+    return f"as_INT((as_UINT({words}) >> bits) & (UINT)({row.limits[1]}))"
 
 
 _CUDA = """PREFIXint NAME(const int sum, const int a, const int b)

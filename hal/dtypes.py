@@ -113,5 +113,13 @@ _ROWS = (
 )
 DTYPES = {row.name: row for row in _ROWS}
 
-DOTS = {("uint8", "int8"): "dot", ("int8", "int8"): "dot_signed", ("uint8", "uint8"): "dot_unsigned"}
-"""Dot products of the bytes of two words, by what these hold."""
+DOTS = {
+    ("uint8", "int8"): "dot", ("int8", "int8"): "dot_signed", ("uint8", "uint8"): "dot_unsigned",
+    ("int16", "int16"): "dot_pairs",
+}  # fmt: skip
+"""Dot products of the numbers in two words of 32 bits, by what these hold."""
+
+
+def in_a_word(dtype: str) -> int:
+    """Numbers of a dtype that a word of 32 bits holds."""
+    return 32 // DTYPES[dtype].bits

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rollergen.hal.dot_products import NAME, PAIRS
+from rollergen.hal.dot_products import pairs_of
 from rollergen.hal.errors import SpecError
 from rollergen.hal.languages import Machine, language
 from rollergen.hal.masked_stores import BITS, KEY, Vectors
@@ -28,7 +28,7 @@ class Kind:
     ``masked_stores``, ``masked_loads``: (dtype, lanes) of vectors whose chosen lanes one instruction stores or loads.
     ``exchanges``: threads of one execution width may exchange registers (the spec says what that costs).
     ``matrix_instructions``, ``asynchronous_copies``: it has them, and its language has words for them.
-    ``dot_products``: dtypes of the bytes that its instruction for dot products multiplies, for which its language has
+    ``dot_products``: dtypes of the numbers that its instructions for dot products multiply, for which its language has
     words.
     ``float64``: it computes in that; else functions of float32 are written without.
     ``bounds_registers``: its kernels say how many of their blocks are meant to share a unit.
@@ -71,7 +71,7 @@ def kind_of(device: Device) -> Kind:
     vectors = any(one.lanes > 1 and one.m == one.k == 1 for one in device.instructions)
     matrices = any(one.is_matrix for one in device.instructions)
     copies = shared is not None and shared.asynchronous_copy_bytes > 0
-    dots = [PAIRS.get(one.name, PAIRS[NAME]) for one in device.instructions if one.is_dot_product]
+    dots = [pairs_of(one.name, one.dtype) for one in device.instructions if one.is_dot_product]
     return Kind(
         language=languages[0].name,
         block_layer=None if shared is None else shared.name,
@@ -83,7 +83,7 @@ def kind_of(device: Device) -> Kind:
         exchanges=several and dict(device.costs).get("shuffle_clocks", 0.0) > 0,
         matrix_instructions=shared is not None and languages[0].matrix_instructions and matrices,
         asynchronous_copies=copies and languages[0].asynchronous_copies,
-        dot_products=dots[0] if dots and languages[0].dot_products else frozenset(),
+        dot_products=frozenset().union(*dots) if languages[0].dot_products else frozenset(),
         float64=any(one.dtype == "float64" for one in device.instructions),
         bounds_registers=any(one.bounds_registers for one in languages),
         machine=next((one.machine for one in languages if one.machine is not None), None),

@@ -20,7 +20,7 @@ from rollergen.hal.declared import (
     one_of,
     without,
 )
-from rollergen.hal.dot_products import BYTES
+from rollergen.hal.dot_products import SUMMED
 
 _ONE_BLOCK = Reason(
     "one block at a time: what it may hold is limits.block_memory_bytes, which is held against this",
@@ -132,8 +132,8 @@ class Instruction:
     """An arithmetic instruction: an ``m x n x k`` multiply-add (1 x lanes x 1 for a vector FMA).
 
     A matrix instruction (one with a ``layout``) is executed by ``lanes`` threads together, whose registers hold the
-    operands in fragments; "opaque" results pass through the units' memory.  A vector instruction with a ``k`` of 4 adds
-    up a dot product of bytes in each of its lanes, 1 x lanes x 4.
+    operands in fragments; "opaque" results pass through the units' memory.  A vector instruction whose
+    ``k`` fills a word of 32 bits adds up a dot product in each of its lanes: 1 x lanes x 4 of int8, x 2 of int16.
     """
 
     TITLE: ClassVar[str] = "an instruction"
@@ -214,13 +214,13 @@ class Instruction:
         ),
         default=0,
     )
-    issued: int = declared("machine instructions of one matrix instruction", default=1)
+    issued: int = declared("machine instructions of one matrix instruction or dot product", default=1)
 
     @property
     def is_dot_product(self) -> bool:
-        """Whether each lane adds up the products of the bytes of two words."""
-        bytes_summed = self.dtype == "int8" and self.accumulator_dtype == "int32" and self.k == BYTES
-        return bytes_summed and self.m == 1 and self.n == self.lanes and not self.is_matrix
+        """Whether each lane adds up the products of the numbers in two words (int8 stands for uint8 as well)."""
+        summed = self.accumulator_dtype == "int32" and self.k == SUMMED.get(self.dtype, 0)
+        return summed and self.m == 1 and self.n == self.lanes and not self.is_matrix
 
     @property
     def at_once(self) -> int:

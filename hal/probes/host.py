@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rollergen.hal import masked_stores
-from rollergen.hal.dot_products import BYTES, LATENCY_CLOCKS, NAME
+from rollergen.hal.dot_products import OF_X86, SUMMED
 from rollergen.hal.probes.host_facts import (
     CacheLevel,
     cache_levels,
@@ -107,15 +107,20 @@ def _instruction(instruction: Instruction, lanes: int, per_clock: float) -> Inst
 
 
 def _dot_products(found: Probe | None) -> tuple[Instruction, ...]:
-    """The instruction for dot products of bytes, where they run at an instruction's rate (as many in its place reach an
-    eighth of it): beside multiply-adds, which the same noise slows down, on a whole number of pipes."""
+    """The instructions for dot products, where they run at an instruction's rate (as many in its place reach an
+    eighth of it): beside multiply-adds, which the same noise slows down.  A pipe starts one of them in each clock; of
+    two instructions that share pipes, half as many."""
     if found is None:
         return ()
-    share = found.dot_products_per_clock / _measured_per_clock(found)
-    per_clock = round(share * _multiply_adds_per_clock(found))
-    if not per_clock:
-        return ()
-    return (Instruction(NAME, "int8", "int32", 1, found.lanes, BYTES, found.lanes, float(per_clock), LATENCY_CLOCKS),)
+    made = []
+    for name, one in OF_X86.items():
+        share = found.dot_products_per_clock.get(name, 0.0) / _measured_per_clock(found)
+        per_clock = round(share * _multiply_adds_per_clock(found) * one.instructions) / one.instructions
+        if per_clock >= 1:
+            summed = SUMMED[one.dtype]
+            made.append(Instruction(name, one.dtype, "int32", 1, found.lanes, summed, found.lanes, float(per_clock),
+                                    one.latency_clocks, issued=one.instructions))  # fmt: skip
+    return tuple(made)
 
 
 def _cache_layer(device: Device, cache: CacheLevel, lanes: int, found: Probe | None) -> MemoryLayer:
@@ -204,7 +209,7 @@ def _origins(
     for number, instruction in enumerate(instructions):
         told = ("m", "n", "k", "lanes", "per_clock") if instruction.is_dot_product else ("n", "lanes", "per_clock")
         for name in told:
-            yield f"instructions[{number}].{name}", figure("dot products" if instruction.is_dot_product else "peak")
+            yield f"instructions[{number}].{name}", figure(instruction.name if instruction.is_dot_product else "peak")
         latency = f"instructions[{number}].latency_clocks"
         if latency in dict(device.provenance):
             yield latency, dict(device.provenance)[latency]

@@ -10,12 +10,13 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
+from rollergen.hal.dot_products import OF_X86
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.files.trusted import distrusted, read_untrusted
 from rollergen.hal.probes.host_facts import CacheLevel, cores, cpu_model, memory_bytes, widest_bits
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rollergen.hal.probes.microbench import Dialect, Figure
     from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
-VERSION = 11
+VERSION = 12
 """Counts changes of what is measured, or how."""
 _BACKING = "dram"
 _MOST_BYTES = 1_000_000
@@ -34,7 +35,7 @@ _MOST_BYTES = 1_000_000
 class Probe:
     """Measured on this machine: MHz, GFLOP/s of one core, bytes per clock of one core and GB/s of all by layer,
     microseconds.  ``spread``: median over best time, less 1, by what was measured.  ``wake_us``: see `Device`.
-    ``dot_products_per_clock``: vectors of dot products of bytes that start in a clock."""
+    ``dot_products_per_clock``: vectors of dot products that start in a clock, by instruction."""
 
     runtime: str
     units: int
@@ -48,7 +49,7 @@ class Probe:
     launch_us: float
     wake_us: float
     spread: dict[str, float]
-    dot_products_per_clock: float = 0.0
+    dot_products_per_clock: dict[str, float] = field(default_factory=dict)
 
     def origin(self, name: str) -> str:
         """Who measured a figure, and how it scattered."""
@@ -113,7 +114,8 @@ def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int, 
     bands = microbench.bandwidths_gb_s(runtime, best, sizes, units, 5 * patience, min(4, patience))
     launch = microbench.launch_us(runtime, 10 * patience)
     wake = microbench.wake_us(runtime, units, 10 * patience)
-    dots = microbench.dot_products_per_clock(runtime, best, clock.value, 5 * patience)
+    dots = {name: microbench.dot_products_per_clock(runtime, best, one.op, clock.value, 5 * patience)
+            for name, one in OF_X86.items()}  # fmt: skip
     per_clock = lambda kind: falling({x: _short(bands[x, kind, 1].value / clock.value * 1e3) for x in sizes})
     return Probe(
         runtime=runtime.description,
@@ -128,8 +130,8 @@ def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int, 
         launch_us=_short(launch.value),
         wake_us=_short(wake.value),
         spread=_spreads(clock, rates[best], (launch, wake), {layer: bands[layer, "reading", 1] for layer in sizes})
-        | {"dot products": round(dots.spread, 3)},
-        dot_products_per_clock=_short(dots.value),
+        | {name: round(rate.spread, 3) for name, rate in dots.items()},
+        dot_products_per_clock={name: _short(rate.value) for name, rate in dots.items()},
     )
 
 
@@ -143,9 +145,10 @@ TABLES = {
 
 def figures_of(found: Probe) -> dict[str, float]:
     """Everything measured, by the path that a spec would give it."""
-    names = ("clock_mhz", "peak_gflop_s", "launch_us", "wake_us", "dot_products_per_clock")
+    names = ("clock_mhz", "peak_gflop_s", "launch_us", "wake_us")
     single = {name: getattr(found, name) for name in names}
-    return single | {
+    dots = {f"{name}.per_clock": rate for name, rate in found.dot_products_per_clock.items()}
+    return single | dots | {
         f"{layer}.{name}": value for field, name in TABLES.items() for layer, value in getattr(found, field).items()
     }
 
@@ -162,7 +165,7 @@ def better_of(one: Probe, other: Probe) -> Probe:
         read_bytes_per_clock=rates("read_bytes_per_clock"),
         write_bytes_per_clock=rates("write_bytes_per_clock"),
         read_gb_s=rates("read_gb_s"),
-        dot_products_per_clock=max(one.dot_products_per_clock, other.dot_products_per_clock),
+        dot_products_per_clock=rates("dot_products_per_clock"),
         spread={name: max(value, other.spread.get(name, 0.0)) for name, value in one.spread.items()},
     )
 
@@ -194,12 +197,12 @@ def _parsed(kept: Any) -> Probe | None:
     if not isinstance(kept, dict) or kept.keys() != {field.name for field in fields(Probe)}:
         return None
     numbers = [kept[name] for name in ("units", "clock_mhz", "peak_gflop_s", "lanes", "launch_us")]
-    tables = [kept[name] for name in ("read_bytes_per_clock", "write_bytes_per_clock", "read_gb_s", "spread")]
+    tables = [kept[name] for name in (*TABLES, "spread", "dot_products_per_clock")]
     texts = [kept["runtime"], kept["attribute"]]
     whole = all(isinstance(table, dict) for table in tables) and all(isinstance(text, str) for text in texts)
     positive = all(isinstance(n, (int, float)) and n > 0 for n in numbers)
-    amounts = all(isinstance(n, (int, float)) and n >= 0 for n in (kept["wake_us"], kept["dot_products_per_clock"]))
-    return Probe(**kept) if whole and positive and amounts else None
+    waking = isinstance(kept["wake_us"], (int, float)) and kept["wake_us"] >= 0
+    return Probe(**kept) if whole and positive and waking else None
 
 
 def _keep(path: Path, key: str, found: Probe) -> Probe:

@@ -125,12 +125,15 @@ def peak_gflop_s(runtime: OpenCLRuntime, dialect: Dialect, dtype: str, rounds: i
     return _rate(2 * lanes * _CHAINS * _PEAK_STEPS / 1e9, best_seconds({"peak": run}, rounds)["peak"])
 
 
-def dot_products_per_clock(runtime: OpenCLRuntime, dialect: Dialect, clock_mhz: float, rounds: int = 5) -> Figure:
-    """Vectors of dot products of bytes that start in one clock of one core."""
-    name, text = opencl_function("dot", dialect.lanes, "__attribute__((always_inline)) static inline ")
-    module = runtime.compile(f"{text}\n{_dot_kernel(name, dialect)}")
+def dot_products_per_clock(
+    runtime: OpenCLRuntime, dialect: Dialect, op: str, clock_mhz: float, rounds: int = 5
+) -> Figure:
+    """Vectors of dot products (of the kind ``op``) that start in one clock of one core."""
+    name, text = opencl_function(op, dialect.lanes, "__attribute__((always_inline)) static inline ")
+    rows, columns = _DOT_TILES[op]
+    module = runtime.compile(f"{text}\n{_dot_kernel(name, rows, columns, dialect)}")
     run = runner(runtime, module, "dots", [aligned(16), aligned(16)], 1)
-    return _rate(_DOT_CHAINS * _DOT_STEPS / clock_mhz / 1e6, best_seconds({"dots": run}, rounds)["dots"])
+    return _rate(rows * columns * _DOT_STEPS / clock_mhz / 1e6, best_seconds({"dots": run}, rounds)["dots"])
 
 
 def launch_us(runtime: OpenCLRuntime, rounds: int = 10, launches: int = 4) -> Figure:
@@ -269,21 +272,27 @@ void {name}(global float *out, global const float *in) {{
 
 
 _DOT_STEPS = 50_000
-_DOT_CHAINS = 13
-"""More than `_CHAINS`, as each waits a clock longer; with two factors they fill 16 registers but one."""
+_DOT_TILES = {"dot": (13, 1), "dot_pairs": (4, 2)}
+"""Rows and columns of sums, by what they add up, which with their factors fill 16 registers but one.  Of what adds in
+the instruction itself more than `_CHAINS`, as each waits a clock longer: rows may share a factor.  Of what multiplies
+first each sum has factors of its own, for the product of two that others have too is computed once."""
 
 
-def _dot_kernel(name: str, dialect: Dialect) -> str:
+def _dot_kernel(name: str, rows: int, columns: int, dialect: Dialect) -> str:
     """As `_peak_kernel`, of dot products; one factor changes, so that none is moved out of the loop."""
-    vector = f"int{dialect.lanes}"
-    start = " ".join(f"{vector} c{i} = ({vector})({i});" for i in range(_DOT_CHAINS))
-    step = " ".join(f"c{i} = {name}(c{i}, x, y);" for i in range(_DOT_CHAINS))
-    total = " + ".join(f"c{i}" for i in range(_DOT_CHAINS))
+    vector, shared = f"int{dialect.lanes}", columns == 1
+    sums = [(f"c{i}_{j}", f"x{0 if shared else i}", f"y{j}") for i in range(rows) for j in range(columns)]
+    fixed = dict.fromkeys(x for _, x, _ in sums)
+    start = " ".join(f"{vector} {c} = ({vector})({at});" for at, (c, _, _) in enumerate(sums))
+    start += " ".join(f" {vector} {x} = ({vector})(in[0]) + {at};" for at, x in enumerate(fixed))
+    start += " ".join(f" {vector} y{j} = ({vector})(in[1]) + {j};" for j in range(columns))
+    step = " ".join(f"{c} = {name}({c}, {x}, {y});" for c, x, y in sums)
+    step += " ".join(f" y{j} ^= x0;" for j in range(columns))
+    total = " + ".join(c for c, _, _ in sums)
     return f"""kernel {dialect.attribute} __attribute__((reqd_work_group_size(1, 1, 1)))
 void dots(global int *out, global const int *in) {{
-  {vector} x = ({vector})(in[0]), y = ({vector})(in[1]);
   {start}
-  for (int k = 0; k < {_DOT_STEPS}; k++) {{ {step} x ^= y; }}
+  for (int k = 0; k < {_DOT_STEPS}; k++) {{ {step} }}
   *(global {vector} *)out = {total};
 }}
 """

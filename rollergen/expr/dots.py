@@ -1,10 +1,12 @@
-"""Sums of products of bytes as sums of dot products: four neighbours along a reduce axis make one 32-bit word.
+"""Sums of products of narrow integers as sums of dot products: neighbours along a reduce axis make one 32-bit word.
 
-What is left is an ordinary contraction of words, of a quarter of the steps.  A tensor whose rows are whole words along
-the axis is read as it lies, else its rows are made so; one in which neighbours along the axis lie apart is copied into
-words first.  Both copies are ordinary elementwise tensor ops.
+What is left is an ordinary contraction of words: of four bytes each, in a quarter of the steps, or of two numbers of 16
+bits, in half of them.  A tensor whose rows are whole words along the axis is read as it lies, else its rows are made
+so; one in which neighbours along the axis lie apart is copied into words first.  Both copies are ordinary elementwise
+tensor ops.
 
-Instructions differ in whether a dot product is of two factors of signed bytes, of unsigned ones, or of one of each.
+Where instructions take numbers of 16 bits only, the copies widen bytes, and take zero points off them.  Those for bytes
+differ in whether a dot product is of two factors of signed bytes, of unsigned ones, or of one of each.
 Where there is none for a pair, one factor is shifted by 128 (its bytes' sign bits are flipped).  The shift and zero
 points are put right at the end, ``a`` and ``b`` being bytes as they are multiplied, ``y`` and ``z`` what each is too
 large by:
@@ -36,21 +38,23 @@ from rollergen.expr.values import (
     Within,
     named_combiner,
     transform,
+    walk,
 )
-from rollergen.hal.dtypes import DOTS
+from rollergen.hal.dtypes import DOTS, in_a_word
 
 Pairs = frozenset[tuple[str, str]]
-WORD = 4
-"""Bytes of a word."""
+_BYTES = ("int8", "uint8")
+_HALF = "int16"
 _SUM = "int32"
-_HOLDING_BYTES = ("int16", "int32")
+_HOLDING = ("int16", "int32")
 _SIGN_BITS = 0x80808080
 _ONES = 0x01010101
+_LOW = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class _Factor:
-    """Bytes less their zero point; beyond a guard they are the load's fill."""
+    """Narrow integers less their zero point; beyond a guard they are the load's fill."""
 
     load: Load
     zero: int = 0
@@ -63,36 +67,45 @@ class _Factor:
 @dataclass(frozen=True, slots=True)
 class _Words:
     """A factor's words.  ``copy``: what is made before, None where the tensor is read as it lies; ``value``: the word
-    at the factor's place, with the sign bits flipped if ``shift``; ``excess``: what each byte is too large by."""
+    at the factor's place, with the sign bits of bytes flipped if ``shift``; ``halves``: whether it holds numbers of 16
+    bits, the zero point taken off; ``excess``: what each number is too large by."""
 
     factor: _Factor
     copy: TensorOp | None
     value: Value
-    shift: int
+    shift: int = 0
+    halves: bool = False
 
     @property
     def dtype(self) -> str:
+        if self.halves:
+            return _HALF
         return "int8" if self.factor.signed != bool(self.shift) else "uint8"
 
     @property
     def excess(self) -> int:
-        return self.factor.zero + self.shift
+        return 0 if self.halves else self.factor.zero + self.shift
 
 
 def dot_products(op: TensorOp, lanes: str | None, pairs: Pairs) -> Prepared | None:
-    """The tensor op as a sum of dot products; None where it is no sum of products of bytes along one reduce axis.
+    """The tensor op as a sum of dot products; None where it is no sum, along one reduce axis, of products of integers
+    of which there are dot products.
 
     ``lanes``: the axis along which vectors of outputs lie; the factor that varies along it is the one that is shifted.
     ``pairs``: the dtypes of which there are dot products.
     """
     factors = _factors(op)
-    steps = _steps(op, factors) if factors else None
-    if not factors or not steps:
+    held = _held(factors, pairs) if factors else None
+    steps = _steps(op, factors, in_a_word(held)) if factors and held else None
+    if not factors or not held or not steps:
         return None
-    axes = tuple(replace(a, extent=-(-a.extent // WORD)) if a.name == steps else a for a in op.axes)
+    axes = tuple(replace(a, extent=-(-a.extent // in_a_word(held))) if a.name == steps else a for a in op.axes)
     first, second = sorted(factors, key=lambda factor: lanes in factor.load.axes())
-    a = _words(op, first, steps, flipped=False)
-    b = _words(op, second, steps, flipped=_pair(first.load.dtype, second.load.dtype) not in pairs)
+    if held == _HALF:
+        a, b = _halves(op, first, steps), _halves(op, second, steps)
+    else:
+        a = _words(op, first, steps, flipped=False)
+        b = _words(op, second, steps, flipped=_pair(first.load.dtype, second.load.dtype) not in pairs)
     copies = dict.fromkeys(words.copy for words in (a, b) if words.copy is not None)
     (reduction,) = op.reductions
     total: Value = Partial(reduction.name, _SUM)
@@ -109,16 +122,28 @@ def dot_products(op: TensorOp, lanes: str | None, pairs: Pairs) -> Prepared | No
     return Prepared(tuple(copies), replace(made, result=transform(op.result, change)))
 
 
-def byte_beyond(made: TensorOp, load: Load) -> int:
-    """What bytes are where `load`, of the words that `made` writes, finds its fill."""
+def _held(factors: tuple[_Factor, _Factor], pairs: Pairs) -> str | None:
+    """What words hold: bytes where both factors are bytes and there are dot products of some, else numbers of 16 bits,
+    into which the factors less their zero points have to fit; None where there are no dot products of these."""
+    if all(one.load.dtype in _BYTES for one in factors) and any(pair[0] in _BYTES for pair in pairs):
+        return _BYTES[0]
+    fit = all(_is_held(one.zero, one.load) and (one.zero == 0 or one.load.dtype in _BYTES) for one in factors)
+    return _HALF if fit and (_HALF, _HALF) in pairs else None
+
+
+def number_beyond(made: TensorOp, load: Load) -> int:
+    """What the numbers are of which `made` writes words, where `load` of these finds its fill."""
+    if len(dict.fromkeys(made.loads())) == in_a_word(_HALF):
+        zeros = [value.b.value for value in walk(made.result) if isinstance(value, Binary) and value.op == "sub"]
+        return _signed(int(load.fill) & _LOW, 16) + next(iter(zeros), 0)
     flips = isinstance(made.result, Binary) and made.result.op == "xor"
     byte = int(load.fill) & 0xFF ^ (0x80 if flips else 0)
     signed = any(one.dtype == "int8" for one in made.loads())
-    return byte - 256 if signed and byte > 127 else byte
+    return _signed(byte, 8) if signed else byte
 
 
 def _factors(op: TensorOp) -> tuple[_Factor, _Factor] | None:
-    """The bytes that are multiplied."""
+    """The integers that are multiplied."""
     if len(op.reductions) != 1 or op.of_role("row"):
         return None
     (reduction,) = op.reductions
@@ -132,40 +157,41 @@ def _factors(op: TensorOp) -> tuple[_Factor, _Factor] | None:
 
 
 def _factor(value: Value) -> _Factor | None:
-    """The value as a byte less a number, which is 0 beyond its guard if it is chosen by one."""
+    """The value as a narrow integer less a number, which is 0 beyond its guard if it is chosen by one."""
     match value:
         case Select(cond, chosen, Const(0)):
             factor = _factor(chosen)
-            if factor is None or not _is_byte(factor.zero, factor.load):
+            if factor is None or not _is_held(factor.zero, factor.load):
                 return None
             tested = set(relative_to(bounds_of(cond) or (), factor.load.indices))
             filled = replace(factor, load=replace(factor.load, fill=factor.zero))
             return filled if tested == set(factor.load.guard) else None
-        case Binary("sub", byte, Const(int(zero))):
-            load = _byte(byte)
+        case Binary("sub", number, Const(int(zero))):
+            load = _narrow(number)
             return None if load is None else _Factor(load, zero)
-    load = _byte(value)
+    load = _narrow(value)
     return None if load is None else _Factor(load)
 
 
-def _byte(value: Value) -> Load | None:
-    """The load of bytes, whose value no cast changes."""
+def _narrow(value: Value) -> Load | None:
+    """The load of narrow integers, whose value no cast changes."""
     load = value
-    while isinstance(load, Cast) and load.dtype in _HOLDING_BYTES:
+    while isinstance(load, Cast) and load.dtype in _HOLDING:
         load = load.x
-    fits = isinstance(load, Load) and load.dtype in ("int8", "uint8") and not load.buffer.packs
-    return load if isinstance(load, Load) and fits and _is_byte(load.fill, load) else None
+    fits = isinstance(load, Load) and load.dtype in (*_BYTES, _HALF) and not load.buffer.packs
+    return load if isinstance(load, Load) and fits and _is_held(load.fill, load) else None
 
 
-def _is_byte(number: float | int, load: Load) -> bool:
+def _is_held(number: float | int, load: Load) -> bool:
     low, high = bounds(load.dtype)
     return low <= number <= high
 
 
-def _steps(op: TensorOp, factors: tuple[_Factor, _Factor]) -> str | None:
-    """The longest reduce axis along which both factors have a dimension of their own; two steps are left to others."""
+def _steps(op: TensorOp, factors: tuple[_Factor, _Factor], word: int) -> str | None:
+    """The longest reduce axis along which both factors have a dimension of their own; those that fill no more than half
+    a ``word`` are left to others."""
     own = lambda axis: all(_dimension(factor.load, axis.name) is not None for factor in factors)
-    found = [axis for axis in op.of_role("reduce") if axis.extent >= WORD - 1 and own(axis)]
+    found = [axis for axis in op.of_role("reduce") if axis.extent > word // 2 and own(axis)]
     return max(found, key=lambda axis: axis.extent).name if found else None
 
 
@@ -183,43 +209,87 @@ def _words(op: TensorOp, factor: _Factor, axis: str, flipped: bool) -> _Words:
     assert dim is not None
     fill = (int(load.fill) & 0xFF) * _ONES
     if dim == len(shape) - 1:
-        whole = shape[dim] % WORD == 0 and extent % WORD == 0
-        rows = None if whole else _copy_of_rows(op, load, extent)
-        held = load.buffer if rows is None else rows.output
-        words = replace(held, shape=(*shape[:-1], held.shape[-1] // WORD), dtype=_SUM)
-        value: Value = replace(load, buffer=words, fill=_wrapped(fill))
+        rows = None if _is_whole(load, extent) else _copy_of_rows(op, load, extent)
+        value: Value = _read(load, rows, fill)
         return _Words(factor, rows, _flipped(value) if flipped else value, shift)
-    copy = _copy_of_words(op, load, dim, extent, flipped)
+    copy = _copy_of_words(op, load, dim, extent, "uint8")
+    copy = replace(copy, result=_flipped(copy.result)) if flipped else copy
     value = replace(load, buffer=copy.output, fill=_wrapped(fill ^ _SIGN_BITS if flipped else fill))
     return _Words(factor, copy, value, shift)
 
 
-def _copy_of_rows(op: TensorOp, load: Load, extent: int) -> TensorOp:
-    """The tensor with rows of whole words, zeros beyond the axis' extent."""
-    shape = (*load.buffer.shape[:-1], -(-extent // WORD) * WORD)
+def _halves(op: TensorOp, factor: _Factor, axis: str) -> _Words:
+    """The factor, its zero point taken off, as words of two numbers of 16 bits along the axis."""
+    load, zero, extent = factor.load, factor.zero, op.axis(axis).extent
+    dim = _dimension(load, axis)
+    assert dim is not None
+    beyond = int(load.fill) - zero & _LOW
+    fill = beyond | beyond << 16
+    if dim < len(load.buffer.shape) - 1:
+        copy = _copy_of_words(op, load, dim, extent, _HALF, zero)
+        return _Words(factor, copy, replace(load, buffer=copy.output, fill=_wrapped(fill)), halves=True)
+    as_it_lies = load.dtype == _HALF and _is_whole(load, extent)
+    rows = None if as_it_lies else _copy_of_rows(op, load, extent, _HALF, zero)
+    return _Words(factor, rows, _read(load, rows, fill), halves=True)
+
+
+def _is_whole(load: Load, extent: int) -> bool:
+    """Whether the tensor's rows, and what is read of them, are whole words."""
+    word = in_a_word(load.dtype)
+    return load.buffer.shape[-1] % word == 0 and extent % word == 0
+
+
+def _read(load: Load, rows: TensorOp | None, fill: int) -> Load:
+    """The words of a tensor's rows, or of those that were made of them."""
+    held = load.buffer if rows is None else rows.output
+    words = replace(held, shape=(*held.shape[:-1], held.shape[-1] // in_a_word(held.dtype)), dtype=_SUM)
+    return replace(load, buffer=words, fill=_wrapped(fill))
+
+
+def _copy_of_rows(op: TensorOp, load: Load, extent: int, dtype: str = "", zero: int = 0) -> TensorOp:
+    """The tensor less a number, in a dtype, with rows of whole words; zeros beyond the axis' extent."""
+    dtype = dtype or load.dtype
+    word = in_a_word(dtype)
+    shape = (*load.buffer.shape[:-1], -(-extent // word) * word)
     axes = tuple(Axis(f"dim{d}", size) for d, size in enumerate(shape))
     places = tuple(Index.axis(axis.name) for axis in axes)
-    guard = (Within(places[-1], 0, extent),) if extent % WORD else ()
-    output = Buffer(fresh_buffer(op, f"{load.buffer.name}_rows"), shape, load.dtype, "temporary")
-    return TensorOp(output, axes, places, Load(load.buffer, places, guard))
+    guard = (Within(places[-1], 0, extent),) if extent % word else ()
+    value = _less(Load(load.buffer, places, guard, fill=zero if guard else 0), zero)
+    output = Buffer(fresh_buffer(op, f"{load.buffer.name}_rows"), shape, dtype, "temporary")
+    return TensorOp(output, axes, places, value if value.dtype == dtype else Cast(value, dtype))
 
 
-def _copy_of_words(op: TensorOp, load: Load, dim: int, extent: int, flipped: bool) -> TensorOp:
-    """The tensor with four neighbours along `dim` in each word, the first lowest; zeros beyond the axis' extent."""
-    shape = tuple(-(-extent // WORD) if d == dim else size for d, size in enumerate(load.buffer.shape))
+def _copy_of_words(op: TensorOp, load: Load, dim: int, extent: int, dtype: str, zero: int = 0) -> TensorOp:
+    """The tensor less a number with neighbours along `dim`, in a dtype, in each word, the first lowest; zeros beyond
+    the axis' extent."""
+    word = in_a_word(dtype)
+    bits = 32 // word
+    shape = tuple(-(-extent // word) if d == dim else size for d, size in enumerate(load.buffer.shape))
     axes = tuple(Axis(f"dim{d}", size) for d, size in enumerate(shape))
     places = tuple(Index.axis(axis.name) for axis in axes)
     value: Value | None = None
-    for byte in range(WORD):
-        at = places[dim] * WORD + byte
-        guard = (Within(at, 0, extent),) if extent % WORD else ()
-        read = Load(load.buffer, (*places[:dim], at, *places[dim + 1 :]), guard)
-        one = Cast(Cast(read, "uint8"), _SUM)
-        part = Binary("shl", one, Const(8 * byte, _SUM), _SUM) if byte else one
+    for number in range(word):
+        at = places[dim] * word + number
+        guard = (Within(at, 0, extent),) if extent % word else ()
+        read = Load(load.buffer, (*places[:dim], at, *places[dim + 1 :]), guard, fill=zero if guard else 0)
+        one = _lowest(_less(read, zero), dtype, last=number == word - 1)
+        part = Binary("shl", one, Const(bits * number, _SUM), _SUM) if number else one
         value = part if value is None else Binary("bitor", value, part, _SUM)
     assert value is not None
     output = Buffer(fresh_buffer(op, f"{load.buffer.name}_words"), shape, _SUM, "temporary")
-    return TensorOp(output, axes, places, _flipped(value) if flipped else value)
+    return TensorOp(output, axes, places, value)
+
+
+def _less(value: Value, zero: int) -> Value:
+    return Binary("sub", Cast(value, _SUM), Const(zero, _SUM), _SUM) if zero else value
+
+
+def _lowest(value: Value, dtype: str, last: bool) -> Value:
+    """The lowest bits of the number as an int32; what lies above them is shifted out of the ``last`` one."""
+    if dtype == "uint8":
+        return Cast(Cast(value, dtype), _SUM)
+    whole = value if value.dtype == _SUM else Cast(value, _SUM)
+    return whole if last else Binary("bitand", whole, Const(_LOW, _SUM), _SUM)
 
 
 def _sums(op: TensorOp, words: _Words, axes: tuple[Axis, ...], pairs: Pairs) -> TensorOp:
@@ -240,7 +310,7 @@ def _known(op: TensorOp, steps: str, a: _Words, b: _Words) -> int:
     """``n y z``, and what bytes beyond the steps, which are shifted as well, add to the sums of b."""
     extent = op.axis(steps).extent
     others = prod(axis.extent for axis in op.of_role("reduce") if axis.name != steps)
-    return _wrapped(others * a.excess * (extent * b.excess + -extent % WORD * b.shift))
+    return _wrapped(others * a.excess * (extent * b.excess + -extent % in_a_word(a.dtype) * b.shift))
 
 
 def _pair(*dtypes: str) -> tuple[str, str]:
@@ -265,4 +335,9 @@ def _times(value: Value, number: int) -> Value:
 
 def _wrapped(number: int) -> int:
     """The int32 that a whole number goes around to."""
-    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
+    return _signed(number % (1 << 32), 32)
+
+
+def _signed(number: int, bits: int) -> int:
+    """What the lowest bits stand for in two's complement."""
+    return number - (1 << bits) if number >> bits - 1 else number

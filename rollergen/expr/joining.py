@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rollergen.expr.dots import byte_beyond
+from rollergen.expr.dots import number_beyond
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Cast, Load, Value, substitute_axes, transform
 
@@ -25,10 +25,10 @@ def joined(copies: tuple[TensorOp, ...], op: TensorOp) -> tuple[TensorOp, ...]:
 
 
 def _read_through(load: Load, made: TensorOp) -> Value | None:
-    """What `load` finds in the tensor that `made` writes, converted elements or words of bytes; None where these need
+    """What `load` finds in the tensor that `made` writes, converted elements or words; None where these need
     two fills, and of words around which an image is padded: what guards cut is read one by one, here four times."""
     converted = isinstance(made.result, Cast)
-    fill = load.fill if converted else byte_beyond(made, load)
+    fill = load.fill if converted else number_beyond(made, load)
     if load.guard and any(one.guard and one.fill != fill for one in made.loads()):
         return None
     if not converted and any(bound.index.const < 0 for bound in load.guard):

@@ -134,7 +134,7 @@ def _power(a: Array, b: Array) -> Array:
 
 
 def _dot(left: str, right: str) -> Callable[[Array, Array], Array]:
-    """The sum of the products of the four bytes of each word."""
+    """The sum of the products of the numbers in each word."""
 
     def dot(a: Array, b: Array) -> Array:
         import numpy as np

@@ -97,9 +97,15 @@ class TensorOp(_Remembered):
 
     @property
     def has_dot_products(self) -> bool:
-        """Whether its reductions add up dot products of bytes."""
+        """Whether its reductions add up dot products."""
+        return self.multiplied is not None
+
+    @property
+    def multiplied(self) -> tuple[str, str] | None:
+        """Dtypes of what words hold whose dot products its reductions add up; None where they add up something else."""
         bodies = [body for reduction in self.reductions for body in reduction.bodies]
-        return any(isinstance(body, Binary) and body.op in DOTS.values() for body in bodies)
+        ops = [body.op for body in bodies if isinstance(body, Binary)]
+        return next((dtypes for dtypes, op in DOTS.items() if op in ops), None)
 
     @property
     def scans(self) -> bool:

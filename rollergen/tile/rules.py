@@ -15,6 +15,7 @@ from rollergen.errors import check_field_names
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
+from rollergen.hal.dot_products import pairs_of
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
 
 
@@ -33,7 +34,8 @@ class CodeShapes:
     ``grid_stride``: elementwise kernels may launch no more blocks than run at once, which stride over the tensor;
     else there is a block for each tile.
     ``matrix_instructions``: contractions of the dtypes that the device's matrix instructions (tensor cores) take.
-    ``dot_products``: sums of products of bytes by the device's instruction for four of them (AVX512-VNNI, dp4a).
+    ``dot_products``: sums of products of narrow integers by the device's instructions for those of a word (AVX512-VNNI,
+    dp4a, vpmaddwd).
     ``asynchronous_copies``: tiles are staged past the registers, several ahead of their use, on devices that can;
     else through registers, at most one ahead.
     ``asynchronous_products``: contractions by matrix instructions that run beside the program (wgmma), on devices that
@@ -130,13 +132,18 @@ def main_instruction(device: Device, dtype: str) -> Instruction:
 
 def instruction_for(op: TensorOp, device: Device, dtype: str) -> Instruction:
     """What the tensor op's multiply-adds are written with, for accumulators of `dtype`."""
-    return dot_instruction(device) if op.has_dot_products else main_instruction(device, dtype)
+    return main_instruction(device, dtype) if op.multiplied is None else dot_instruction(device, op.multiplied)
 
 
 @lru_cache(maxsize=64)
-def dot_instruction(device: Device) -> Instruction:
-    """The device's instruction for dot products of bytes (`Kind.dot_products`)."""
-    return next(one for one in device.instructions if one.is_dot_product)
+def dot_instruction(device: Device, dtypes: tuple[str, str]) -> Instruction:
+    """The device's instruction for dot products of such numbers, one of `Kind.dot_products`."""
+    return next(one for one in device.instructions if dtypes in multiplies(one))
+
+
+def multiplies(instruction: Instruction) -> frozenset[tuple[str, str]]:
+    """Dtypes of the numbers whose dot products the instruction adds up; none of one that adds up others."""
+    return pairs_of(instruction.name, instruction.dtype) if instruction.is_dot_product else frozenset()
 
 
 WIDEST_VECTOR = 16

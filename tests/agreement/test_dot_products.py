@@ -17,7 +17,6 @@ from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import bounds
-from rollergen.hal.dot_products import BYTES, LATENCY_CLOCKS, NAME
 from rollergen.hal.spec import Instruction
 from rollergen.options import BuildOptions
 from rollergen.program.check import check
@@ -28,8 +27,10 @@ from tests.cuda.test_programs import executed
 from tests.program.hand_devices import AVX512
 
 T = rg.tensor
-CPU = replace(
-    AVX512, instructions=(*AVX512.instructions, Instruction(NAME, "int8", "int32", 1, 16, BYTES, 16, 2, LATENCY_CLOCKS))
+BYTES = Instruction("vpdpbusd", "int8", "int32", 1, 16, 4, 16, 2, 5)
+PAIRS = Instruction("vpmaddwd", "int16", "int32", 1, 16, 2, 16, 1.5, 1, issued=2)
+CPU, OF_PAIRS, OF_BOTH = (
+    replace(AVX512, instructions=(*AVX512.instructions, *dots)) for dots in ([BYTES], [PAIRS], [BYTES, PAIRS])
 )
 
 
@@ -91,10 +92,14 @@ CASES = [
     (image_with_a_zero_point, "uint8", "int8"), (image_with_a_zero_point, "int8", "int8"),
     (both_with_zero_points, "int8", "int8"), (both_with_zero_points, "uint8", "int8"),
 ]  # fmt: skip
+WIDE = [
+    (matmul, "int16", "int16"), (with_a_tail, "int16", "int16"), (constant, "uint8", "int16"), (weights_by_rows, "int16", "int8"),
+    (convolution, "int16", "int16"),
+]  # fmt: skip
 
 
-DEVICES = {"cpu": CPU, **{name: device(name) for name in ("v100", "mi50")}}
-"""Whose dot products are of factors of two kinds, of any, of one kind."""
+DEVICES = {"cpu": CPU, "cpu of pairs": OF_PAIRS, **{name: device(name) for name in ("v100", "mi50")}}
+"""Whose dot products are of bytes of two kinds, of numbers of 16 bits, of any bytes, of bytes of one kind."""
 
 
 def programs(expression, of=CPU):
@@ -185,7 +190,7 @@ def test_what_is_made_of_constant_weights_is_made_once():
 
 def test_the_model_prefers_dot_products():
     (best,) = construct(canonicalize(rg.ops.matmul(T("A", (512, 512), "int8"), T("B", (512, 512), "int8"))), CPU, top_k=1)
-    assert best.variants[0].startswith("dot products") and best.program.stages[-1].compute.instruction == NAME
+    assert best.variants[0].startswith("dot products") and best.program.stages[-1].compute.instruction == "vpdpbusd"
     none = BuildOptions(shapes=CodeShapes(dot_products=False))
     (plain,) = construct(canonicalize(matmul("int8", "int8")), CPU, none, top_k=1)
     assert not any(stage.op.has_dot_products for stage in plain.program.stages)
@@ -204,6 +209,31 @@ def test_gpus_add_dot_products_of_bytes_as_they_lie(name, instruction, shifts):
     assert kernel.predicted_time < 0.5 * rg.build(product, name, profile=False, cache=False, options=plain).predicted_time
 
 
+@pytest.mark.parametrize(("make", "a", "b"), WIDE, ids=lambda part: getattr(part, "__name__", part))
+def test_all_readers_agree_on_products_of_16_bits_and_pairs_of_their_ends_wrap_around(make, a, b):
+    expression = make(a, b)
+    found = programs(expression, OF_BOTH)
+    assert found and all(one.stages[-1].compute.instruction == "vpmaddwd" for one in found)
+    for program in found:
+        require_agreement(expression, program, OF_BOTH)
+
+
+@pytest.mark.parametrize(("of", "a", "instruction"), [
+    (OF_PAIRS, "int8", "vpmaddwd"), (OF_PAIRS, "int16", "vpmaddwd"), (OF_BOTH, "int8", "vpdpbusd"), (OF_BOTH, "int16", "vpmaddwd"),
+    (CPU, "int16", "vfma"),
+])  # fmt: skip
+def test_bytes_are_widened_only_where_there_is_no_instruction_for_them(of, a, instruction):
+    product = canonicalize(rg.ops.matmul(T("A", (512, 512), a), T("B", (512, 512), a)))
+    (best,) = construct(product, of, top_k=1)
+    assert best.program.stages[-1].compute.instruction == instruction
+
+
+def test_zero_points_are_taken_off_where_bytes_are_widened():
+    """So that no sums of factors are needed; on this CPU's instruction for bytes there are."""
+    sums = lambda of: {stage.op.output.name for one in programs(zero_points("uint8", "int8"), of) for stage in one.stages}
+    assert not any(name.endswith("_sums") for name in sums(OF_PAIRS)) and "A_sums" in sums(CPU)
+
+
 def test_devices_without_the_instruction_have_no_dot_products():
     (best,) = construct(canonicalize(matmul("int8", "int8")), AVX512, top_k=1)
     assert not any(stage.op.has_dot_products for stage in best.program.stages)
@@ -214,7 +244,7 @@ def test_the_instruction_belongs_to_sums_of_dot_products():
     *others, last = program.stages
     for stages in (
         (*others, replace(last, compute=replace(last.compute, instruction="vfma"))),
-        (replace(others[0], compute=replace(others[0].compute, instruction=NAME)), *others[1:], last),
+        (replace(others[0], compute=replace(others[0].compute, instruction="vpdpbusd")), *others[1:], last),
     ):
         with pytest.raises(ProgramError, match="expected one for dot products"):
             check(replace(program, stages=stages), CPU)

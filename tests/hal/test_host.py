@@ -77,10 +77,18 @@ def test_completion_takes_lanes_registers_caches_and_dialect_from_the_host():
 @pytest.mark.parametrize(("measured", "per_clock"), [(1.8, 2), (1.4, 2), (0.9, 1), (0.12, 0), (0.0, 0)])
 def test_dot_products_are_an_instruction_where_they_run_at_an_instructions_rate(measured, per_clock):
     """Beside multiply-adds that reach 1.82 of 2 a clock; 28 instructions in its place reach 0.07."""
-    device = completed(CPU, CACHES, replace(PROBE, dot_products_per_clock=measured))
+    device = completed(CPU, CACHES, replace(PROBE, dot_products_per_clock={"vpdpbusd": measured}))
     found = [(one.name, one.lanes, one.k, one.per_clock) for one in device.instructions if one.is_dot_product]
     assert found == ([("vpdpbusd", 16, 4, per_clock)] if per_clock else [])
     assert bool(device.kind.dot_products) == bool(per_clock)
+
+
+@pytest.mark.parametrize(("measured", "per_clock"), [(1.8, 2), (1.31, 1.5), (0.9, 1), (0.6, 0), (0.2, 0)])
+def test_pairs_take_two_instructions_that_share_pipes(measured, per_clock):
+    device = completed(CPU, CACHES, replace(PROBE, dot_products_per_clock={"vpmaddwd": measured}))
+    found = [(one.name, one.lanes, one.k, one.per_clock, one.issued) for one in device.instructions if one.is_dot_product]
+    assert found == ([("vpmaddwd", 16, 2, per_clock, 2)] if per_clock else [])
+    assert device.kind.dot_products == ({("int16", "int16")} if per_clock else set())
 
 
 def test_the_measured_peak_is_units_times_rate_times_clock_within_5_percent():

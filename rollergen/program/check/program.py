@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rollergen.errors import ProgramError
-from rollergen.expr.dots import WORD
-from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.places import put_of
 from rollergen.expr.values import Buffer, Partial, Value, Var, axes_of, walk
+from rollergen.hal.dot_products import SUMMED
 from rollergen.hal.spec import Device
 from rollergen.program.check.chains import check_chain
 from rollergen.program.check.nest import check_nest, refuse
@@ -111,11 +110,11 @@ def _buffers(program: RProgram) -> dict[str, Buffer]:
 
 
 def _check_known(stage: Stage, buffer: Buffer, buffers: dict[str, Buffer]) -> None:
-    """The buffer is the program's, perhaps under another shape of as many elements, or as words of its bytes."""
+    """The buffer is the program's, perhaps under another shape of as many elements, or as words of its numbers."""
     known = buffers.get(buffer.name)
     if known is None:
         raise refuse(stage, f"uses {buffer.name}; expected one of the program's buffers: {', '.join(buffers)}")
-    words = buffer.dtype == "int32" and ITEMSIZE[known.dtype] == 1 and known.elements == WORD * buffer.elements
+    words = buffer.dtype == "int32" and known.elements == SUMMED.get(known.dtype, 0) * buffer.elements
     if words and buffer is not stage.op.output:
         return
     if known.dtype != buffer.dtype or known.elements != buffer.elements:

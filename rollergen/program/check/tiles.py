@@ -30,6 +30,7 @@ from rollergen.program.matrix import (
     matrix_operands,
 )
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy, KeptRow, Stage
+from rollergen.tile.rules import multiplies
 
 
 def check_tiles(
@@ -185,10 +186,11 @@ def _check_instruction(stage: Stage, device: Device) -> None:
         raise refuse(
             stage, f"compute.instruction is {stage.compute.instruction!r}; expected one of {device.name}'s: {names}"
         )
-    if device.instruction(stage.compute.instruction).is_dot_product != stage.op.has_dot_products:
+    multiplied = multiplies(device.instruction(stage.compute.instruction))
+    if stage.op.multiplied not in (multiplied or {None}):
         raise refuse(
-            stage, f"compute.instruction is {stage.compute.instruction}; expected one for dot products of bytes for a "
-            "sum of these, and for nothing else",
+            stage, f"compute.instruction is {stage.compute.instruction}; expected one for dot products for a sum of "
+            "these, and for nothing else",
         )
     check_matrix(stage, device)
 

@@ -11,7 +11,6 @@ from functools import lru_cache
 from math import gcd as gcd_of
 from math import prod
 
-from rollergen.expr.dots import WORD
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, linear
 from rollergen.expr.places import Put
@@ -34,7 +33,7 @@ from rollergen.expr.values import (
     axes_of,
     walk,
 )
-from rollergen.hal.dtypes import DOTS
+from rollergen.hal.dtypes import DOTS, in_a_word
 from rollergen.program.model.chain_work import chain_flops
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product
 from rollergen.program.rprogram import KeptRow, Stage
@@ -280,6 +279,10 @@ def _visit(
     nodes[value] = None
 
 
+_SUMMED = {op: in_a_word(dtype) for (dtype, _), op in DOTS.items()}
+"""Multiply-adds of a dot product."""
+
+
 def count_operations(
     nodes: tuple[Value, ...], combine: tuple[Value, ...], op: TensorOp | None = None
 ) -> tuple[tuple[str, int], ...]:
@@ -292,7 +295,7 @@ def count_operations(
     fused = min(counts.get("mul", 0), counts.get("add", 0) + counts.get("sub", 0))
     if fused:
         counts["mul"] -= fused
-    if counts.get("dot"):
+    if counts.keys() & _SUMMED.keys():
         counts["add"] -= 1
     return tuple((name, count) for name, count in counts.items() if count)
 
@@ -303,7 +306,7 @@ def _operation(node: Value, op: TensorOp | None) -> str:
         below = online or (op is not None and is_below_its_row(op, node.x))
         return "exp_below" if below else "exp"
     if isinstance(node, Binary) and node.op in DOTS.values():
-        return "dot"
+        return node.op
     if isinstance(node, (Unary, Binary)):
         return PRIMITIVES[node.op].cost or node.op
     if isinstance(node, (Const, Load, Take, Var, Partial, Put)):
@@ -382,7 +385,7 @@ def operations_of(stage: Stage, free: tuple[str, ...] = ()) -> int:
     total = 0
     for phase in facts.phases:
         counted = [(name, count) for name, count in phase.operations if name not in free]
-        per_point = sum((2 * WORD if name == "dot" else 1) * count for name, count in counted)
+        per_point = sum((2 * _SUMMED[name] if name in _SUMMED else 1) * count for name, count in counted)
         if phase.reduces and any(name == "add" for name, _ in phase.operations):
             per_point += 1
         spatial_only = not phase.reduces and facts.op.reductions and not facts.by_row

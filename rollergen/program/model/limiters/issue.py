@@ -14,7 +14,9 @@ from rollergen.program.rprogram import GRID, LANE, PARALLEL
 
 def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
     """Instructions of one thread in one block."""
-    total = work.products * device.instruction(nest.stage.compute.instruction).issued + work.slots
+    instruction = device.instruction(nest.stage.compute.instruction)
+    each_slot = instruction.issued if instruction.is_dot_product else 1
+    total = work.products * instruction.issued + work.slots * each_slot
     iterations = sum([phase.iterations for phase in work.phase_reads])
     total = total + costs.loop_instructions * (iterations + work.window_steps)
     total = total + costs.spill_accesses * work.spilled * work.steps
