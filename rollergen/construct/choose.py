@@ -15,7 +15,7 @@ from rollergen.construct.chains import chain_candidates
 from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.ledger import Account, Ledger, waste_limit, waste_of
 from rollergen.construct.matrix_space import matrix_candidates
-from rollergen.construct.reductions import reduction_candidates, row_candidates
+from rollergen.construct.reductions import inner_product_candidates, reduction_candidates, row_candidates
 from rollergen.construct.rename import rename_buffers
 from rollergen.construct.roles import CHAIN, CONTRACTION, ELEMENTWISE, REDUCTION, ROW, SCAN, contraction_roles, kind_of
 from rollergen.construct.scans import scan_candidates
@@ -244,6 +244,8 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
         yield lambda count, ledger: elementwise_candidates(*of, count, ledger)
     if kind == REDUCTION or (kind == CONTRACTION and (_dot_shaped(op, device) or _in_rows(op))):
         yield lambda count, ledger: reduction_candidates(*of, ledger)
+    if kind == CONTRACTION and not device.kind.threads and _dot_shaped(op, device):
+        yield lambda count, ledger: inner_product_candidates(*of, ledger)
     if op.reductions:
         yield lambda count, ledger: window_candidates(*of, count, ledger)
     if kind == CONTRACTION:

@@ -19,12 +19,12 @@ from rollergen.expr.values import walk
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan, ReductionPlan
-from rollergen.program.assemble.reduction import is_costly, reduction_stage, row_stage
+from rollergen.program.assemble.reduction import inner_product_stage, is_costly, reduction_stage, row_stage
 from rollergen.program.check.tiles import prefetches_rows
 from rollergen.program.rprogram import SERIAL, Stage
 from rollergen.space.contraction import combining_tiles
 from rollergen.space.engine import Tally, plans
-from rollergen.space.reduction import reduction_plans, row_plans
+from rollergen.space.reduction import inner_product_plans, reduction_plans, row_plans
 from rollergen.space.rules import aligned_tiles
 from rollergen.tile.rules import AlignmentRules
 
@@ -42,6 +42,21 @@ def reduction_candidates(
     # Full vectors straddle two lines wherever an array does not begin on a line.
     yield from of("direct, half vectors", [replace(plan, lanes=plan.lanes // 2) for plan in found if plan.lanes >= 8])
     yield from split_candidates(op, device, rules)
+
+
+def inner_product_candidates(
+    op: TensorOp, device: Device, rules: AlignmentRules, ledger: Ledger
+) -> Iterator[Candidate]:
+    """Products of operands that are both contiguous along k, read as they lie: blocks along either axis, which go over
+    all of the other one."""
+    for roles in contraction_roles(op):
+        if roles.m is None or roles.n is None:
+            continue
+        for rows, columns in ((roles.n, roles.m), (roles.m, roles.n)):
+            make = lambda plan, rows=rows, columns=columns: inner_product_stage(op, rows, columns, plan, device)
+            found = inner_product_plans(op, rows, columns, device, rules, ledger)
+            variant = f"inner products, blocks along {rows}"
+            yield from candidates(variant, assembled(found, make, variant), device)
 
 
 def _stages(

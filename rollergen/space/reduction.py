@@ -8,17 +8,20 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import ceil_div, copy_vector
-from rollergen.program.assemble.plan import ReductionPlan, Size
+from rollergen.program.assemble.plan import InnerProductPlan, ReductionPlan, Size
 from rollergen.program.layers import REGISTERS
 from rollergen.program.rprogram import LANE, SERIAL, THREAD, UNROLL
 from rollergen.space.counts import POWERS, item_counts, least_threads, power_below, private_limit, thread_counts
 from rollergen.space.engine import Digit, Rule, Tally, TileSpace, joint, limit, plans
 from rollergen.space.rules import LONGER, UNROLLED, aligned_tiles
+from rollergen.space.rules import REGISTERS as REGISTER_LIMIT
 from rollergen.tile.rules import (
     AlignmentRules,
     contiguous_axis,
@@ -115,6 +118,37 @@ def reduction_plans(
         spaces.append(line.space(apart, (1,), (1,), lanes=line.lanes))
         spaces.append(line.space(line.together(), vectors, (1, 2, 4), [line.not_longer(vectors, least=0)]))
     return [plan for space in spaces for plan in plans(ReductionPlan, aligned_tiles(space, tally))]
+
+
+_SIDES = (1, 2, 3, 4, 5, 6, 7, 8)
+"""Outputs of a tile of inner products along one axis."""
+
+
+def inner_product_plans(
+    op: TensorOp, rows: str, columns: str, device: Device, rules: AlignmentRules, tally: Tally
+) -> list[InnerProductPlan]:
+    """Tiles of more than one output, that cover both axes without overhang, whose accumulators fit the registers beside
+    a vector of each row and one of a column."""
+    last = op.of_role("reduce")[-1]
+    lanes = min(vector_lanes(device, accumulator_dtype(op)), power_below(last.extent))
+    sides = lambda axis: [side for side in _SIDES if op.axis(axis).extent % side == 0]
+    count = lambda tile: item_counts(device, op.axis(rows).extent // tile)[:8]
+    digits = (
+        Digit("lanes", last.name, LANE, (lanes,)),
+        Digit("row_tile", rows, UNROLL, sides(rows)),
+        Digit("column_tile", columns, UNROLL, sides(columns)),
+        Digit("chains", last.name, UNROLL, (1, 2)),
+        Digit("rows", rows, SERIAL, count, of=("row_tile",)),
+    )
+    registers = device.limits.registers_per_thread
+    held = lambda rows, columns, chains: op.components * rows * columns * chains + np.minimum(rows, columns) + 1
+    tiles = "row_tile column_tile chains"
+    limits = (
+        limit(REGISTER_LIMIT, tiles, lambda *tile: held(*tile) <= registers),
+        limit(LONGER, "row_tile column_tile", lambda rows, columns: rows * columns > 1),
+    )
+    space = TileSpace(op, device, rules, digits, limits)
+    return list(plans(InnerProductPlan, aligned_tiles(space, tally)))
 
 
 def row_plans(

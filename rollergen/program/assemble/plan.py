@@ -96,6 +96,18 @@ class ReductionPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class InnerProductPlan:
+    """Tiles of products whose operands are both contiguous along k: ``row_tile`` x ``column_tile`` outputs at once,
+    each a sum of ``chains`` vectors of ``lanes``, ``rows`` tiles of rows in a block, each with all columns in turn."""
+
+    rows: int = 1
+    row_tile: int = 1
+    column_tile: int = 1
+    lanes: int = 1
+    chains: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class ScanPlan:
     """Tiles of a scan: ``threads`` of a row x ``vector`` elements of each in one step along it; ``row_threads`` rows
     side by side in a block, ``rows`` of them (x ``lanes``) of one thread at once."""

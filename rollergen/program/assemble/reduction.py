@@ -11,7 +11,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.levels import in_blocks, longest_chain
 from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, overhanging, useful, vector_copies
-from rollergen.program.assemble.plan import ReductionPlan
+from rollergen.program.assemble.plan import InnerProductPlan, ReductionPlan
 from rollergen.program.layers import REGISTERS
 from rollergen.program.rprogram import (
     GRID,
@@ -86,6 +86,42 @@ def _reduced(op: TensorOp, plan: ReductionPlan, device: Device, role: str, name:
         ),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
     )
+
+
+def inner_product_stage(
+    op: TensorOp, rows: str, columns: str, plan: InnerProductPlan, device: Device, name: str = "inner_product"
+) -> Stage:
+    """A tile of outputs along two axes, each summed over vectors along the last reduce axis: both operands are read as
+    they lie, each vector once for all outputs of the tile that it serves."""
+    *outer, last = op.of_role("reduce")
+    span, dtype = plan.lanes * plan.chains, accumulator_dtype(op)
+    steps = digits(
+        last.name, (SERIAL, ceil_div(last.extent, span)), (UNROLL, plan.chains), (LANE, plan.lanes)
+    )
+    of_rows = digits(
+        rows, (GRID, ceil_div(op.axis(rows).extent, plan.rows * plan.row_tile)), (SERIAL, plan.rows),
+        (UNROLL, plan.row_tile),
+    )  # fmt: skip
+    of_columns = digits(
+        columns, (SERIAL, ceil_div(op.axis(columns).extent, plan.column_tile)), (UNROLL, plan.column_tile)
+    )
+    batch = [Loop(a.name, a.extent, 1, GRID) for a in op.of_role("spatial") if a.name not in (rows, columns)]
+    everything = useful([
+        *batch, *of_rows[:2], of_columns[0], *(Loop(a.name, a.extent, 1, SERIAL) for a in outer), steps[0],
+        of_rows[2], of_columns[1], *steps[1:],
+    ])  # fmt: skip
+    reduced = {axis.name for axis in (*outer, last)}
+    start = next(p for p, loop in enumerate(everything) if loop.axis in reduced)
+    separate = tuple(p for p, loop in enumerate(everything) if loop.axis == last.name and loop.kind == UNROLL)
+    stage = Stage(
+        name=name,
+        op=op,
+        loops=tuple(everything),
+        compute=Compute(instruction_for(op, device, dtype).name, plan.lanes),
+        accumulator=Accumulator(start, dtype, separate=separate),
+        guards=tuple((axis, "mask") for axis in overhanging(op, everything)),
+    )
+    return in_blocks(stage, longest_chain(stage, device, reused=True))
 
 
 def in_groups(threads: int, device: Device) -> tuple[int, int]:
