@@ -40,12 +40,22 @@ NONE: tuple[Vectors, Vectors] = (frozenset(), frozenset())
 _HALVES_READ = """PREFIXfloatLANES NAME(SCOPEconst ushort *at)
 {
     const ushortLANES held = *(SCOPEconst ANYWHERE *)at;
+#ifdef __F16C__
+    typedef __fp16 halves __attribute__((ext_vector_type(LANES)));
+    return __builtin_convertvector(__builtin_astype(held, halves), floatLANES);
+#else
     return vload_halfLANES(0, (const half *)&held);
+#endif
 }"""
 _HALVES_WRITTEN = """PREFIXvoid NAME(floatLANES value, SCOPEushort *at)
 {
     ushortLANES held;
+#ifdef __F16C__
+    typedef __fp16 halves __attribute__((ext_vector_type(LANES)));
+    held = __builtin_astype(__builtin_convertvector(value, halves), ushortLANES);
+#else
     vstore_halfLANES(value, 0, (half *)&held);
+#endif
     *(SCOPEANYWHERE *)at = held;
 }"""
 
@@ -223,14 +233,14 @@ class OpenCL(CFamily):
         return f"__builtin_convertvector({self.expression(operand)}, {self.type(node.dtype, node.lanes)})"
 
     def half_read(self, node: Read) -> str:
-        if node.lanes == 1 or node.aligned:
-            return f"vload_half{_width(node.lanes)}(0, {self._half(node, constness='const ')})"
+        if node.lanes == 1:
+            return f"vload_half(0, {self._half(node, constness='const ')})"
         return f"{self._halves(node.pointer.scope, node.lanes, 'load')}({self._place(node)})"
 
     def half_write(self, node: Write) -> str:
         value, lanes = self.expression(node.value), node.value.lanes
-        if lanes == 1 or node.aligned:
-            return f"vstore_half{_width(lanes)}({value}, 0, {self._half(node, constness='')})"
+        if lanes == 1:
+            return f"vstore_half({value}, 0, {self._half(node, constness='')})"
         return f"{self._halves(node.pointer.scope, lanes, 'store')}({value}, {self._place(node)})"
 
     def write(self, node: Write) -> str:
@@ -317,6 +327,8 @@ class OpenCL(CFamily):
 
         The language's own should do, but PoCL's promise LLVM an alignment of 16 bytes, and where it makes use of
         that, the process ends.  Through a variable, which stays in a register, it is ours that reads and writes.
+        PoCL's are functions that are called, before which every vector register goes to the stack, so that units with
+        instructions for the conversion are given it as one of vectors.
         """
         name = f"{what}_halves{lanes}" + ("" if scope == "global" else f"_{scope}")
         names = {"PREFIX": self.function_prefix, "NAME": name, "SCOPE": self.scopes[scope], "LANES": str(lanes)}
@@ -339,10 +351,6 @@ class OpenCL(CFamily):
 
     def streamed(self, address: str, value: str) -> str:
         return f"__builtin_nontemporal_store({value}, {address})"
-
-
-def _width(lanes: int) -> str:
-    return "" if lanes == 1 else str(lanes)
 
 
 def printer(device: Device) -> OpenCL:

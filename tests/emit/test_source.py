@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import reduce
+from platform import machine
 from time import perf_counter
 
 import numpy as np
@@ -108,6 +109,24 @@ def test_vectors_of_halves_at_any_address_are_read_and_written_as_integers():
     text = rg.build(doubled, "cpu", profile=False, cache=False).source
     assert re.search(r"\bload_halves\d+\(", text) and re.search(r"\bstore_halves\d+\(", text)
     assert not re.search(r"v(load|store)_half\d+\([^;]*\(global", text)
+
+
+@pytest.mark.skipif(machine() not in ("x86_64", "AMD64"), reason="the conversions of x86")
+def test_units_that_convert_vectors_of_halves_call_no_function_for_it():
+    """PoCL's own are calls, around which all vector registers are stored and read again."""
+    text = rg.build(rg.ops.linear(rg.tensor("x", (8, 64), "float16"), rg.tensor("w", (32, 64), "float16")), "cpu",
+                    profile=False, cache=False).source  # fmt: skip
+    read = text[text.index("load_halves") :]
+    assert read.index("#ifdef __F16C__") < read.index("__builtin_convertvector") < read.index("vload_half")
+
+
+def test_all_halves_keep_their_values_and_all_floats_round_as_numpy_rounds_them():
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for factor in (1.0, 0.3, 1e-4, 3.0):  # subnormal results, ties, and beyond the largest
+            scaled = rg.build(rg.ops.mul(rg.tensor("x", halves.shape, "float16"), factor), "cpu", profile=False)
+            want = (halves.astype(np.float32) * np.float32(factor)).astype(np.float16)
+            np.testing.assert_array_equal(scaled(halves), want)
 
 
 def test_any_name_is_made_a_c_name_and_changes_nothing():
