@@ -105,14 +105,6 @@ def _softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     return elementwise("softplus", lambda v: rg.select(v * beta > threshold, v, below(v)), x, name=None)
 
 
-def _pointwise(function: Function) -> Function:
-    return lambda x: elementwise("elementwise", function, x, name=None)
-
-
-def _hard_sigmoid(v: Any) -> Any:
-    return rg.minimum(rg.maximum(v + 3, 0), 6) / 6
-
-
 def _axes(x: Tensor, dim: Any) -> tuple[int, ...]:
     given = range(x.ndim) if dim is None or dim == [] else (dim,) if isinstance(dim, int) else dim
     return tuple(one % x.ndim for one in given)
@@ -315,9 +307,9 @@ _LITERAL = (
     "acos", "acosh", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "asin", "asinh", "atan",
     "atan2", "atanh", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
     "bitwise_xor", "ceil", "celu", "conv_transpose1d", "conv_transpose3d", "cos", "cosh", "cummax", "cummin",
-    "cumprod", "cumsum", "erfc", "exp2", "expm1", "fmod", "isinf", "isnan", "log10", "log1p", "log2",
-    "logcumsumexp", "logical_xor", "mish", "pixel_shuffle", "pixel_unshuffle", "remainder", "sign", "sin", "sinh",
-    "softshrink", "tan", "tril", "triu", "trunc",
+    "cumprod", "cumsum", "erfc", "exp2", "expm1", "fmod", "hardsigmoid", "hardswish", "isinf", "isnan", "log10",
+    "log1p", "log2", "logcumsumexp", "logical_xor", "mish", "pixel_shuffle", "pixel_unshuffle", "remainder", "sign",
+    "sin", "sinh", "softshrink", "tan", "tril", "triu", "trunc",
 )  # fmt: skip
 """Operators of `rg.ops` that take ATen's arguments as they are."""
 
@@ -331,7 +323,6 @@ TABLE: dict[str, Function] = {
     **{name: _unary(getattr(ops, name)) for name in ("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid")},
     "gelu": ops.gelu, "elu": _elu, "softplus": _softplus, "clamp": _clamp, "clamp_min": _clamp, "hardtanh": _clamp,
     "relu6": lambda x: _clamp(x, 0, 6), "clamp_max": lambda x, most: _clamp(x, None, most),
-    "hardsigmoid": _pointwise(_hard_sigmoid), "hardswish": _pointwise(lambda v: v * _hard_sigmoid(v)),
     "reciprocal": _unary(lambda x: ops.div(1.0, x)), "square": lambda x: ops.mul(x, x),
     "add": _scaled(ops.add, lambda a, b: a | b), "sub": _scaled(ops.sub), "div": _div, "pow": _power,
     "rsub": lambda a, b, alpha=1: _scaled(ops.sub)(b, a, alpha), "mul": _binary(ops.mul, conditions=lambda a, b: a & b),

@@ -183,6 +183,15 @@ def sum_and_bias(x: Any, axis: Any, bias: Any, acc: Any, dtype: Any) -> Any:
     return rg.cast(rg.sum(x, axis=axis, acc=acc, dtype=wide) + rg.cast(bias, wide), wanted)
 
 
+def with_bias(total: Any, bias: Any, dtype: Any) -> Any:
+    """`total` plus the element `bias` (None: none), rounded to a dtype once."""
+    wanted = dtype_name(dtype, "dtype")
+    if bias is None:
+        return rg.cast(total, wanted)
+    wide = accumulator_dtype(wanted)
+    return rg.cast(rg.cast(total, wide) + rg.cast(bias, wide), wanted)
+
+
 def _match_k(operation: str, a: Tensor, b: Tensor, k: int, transpose_a: bool, transpose_b: bool) -> int:
     """The extent n of `b`, whose k must be that of `a`."""
     kb, n = reversed(b.shape[-2:]) if transpose_b else b.shape[-2:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,11 +13,14 @@ from rollergen.errors import ShapeError, shown
 from rollergen.expr.dtypes import accumulator_dtype, reduced_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import Setting, integer, require_tensor, require_vector, setting
-from rollergen.expr.operators.contractions import sum_and_bias
+from rollergen.expr.operators.contractions import sum_and_bias, with_bias
 from rollergen.expr.operators.windows import IMAGE, every, inside, over_images, sliding
 
 _KERNEL = {1: "K", 2: "KH, KW", 3: "KD, KH, KW"}
 _TAPS = {1: ("kx",), 2: ("ky", "kx"), 3: ("kz", "ky", "kx")}
+_MOST_TERMS = 8
+"""So many products of one output are added up term by term, so that outputs lie in the lanes of vectors, more in a loop
+over the taps: as many as a kernel twice its stride has, along three axes."""
 
 
 def conv1d(
@@ -173,7 +177,6 @@ def _tap_sums(
     (*lead, channels), size, (_, per_group, *kernel) = x.shape[:-rank], x.shape[-rank:], weight.shape
     wide = accumulator_dtype(x.dtype) if acc is None else acc
     c = rg.reduce_axis("c", channels // groups)
-    taps = [rg.reduce_axis(n, s.taps) for n, s in zip(_TAPS[rank], spreads, strict=True)]
 
     def product(*i: Any) -> Any:
         n, f, at_kernel, at_image = i[: len(lead)], i[len(lead)], i[len(lead) + 1 : -rank], i[-rank:]
@@ -185,12 +188,19 @@ def _tap_sums(
     shape = (*lead, per_group * groups, *kernel, *size)
     products = rg.compute_named(tuple(zip(names, shape, strict=True)), product)
 
-    def total(n: Sequence[Any], f: Any, o: Sequence[Any]) -> Any:
+    def reaching(n: Sequence[Any], f: Any, o: Sequence[Any], taps: Sequence[Any]) -> Any:
         read = [s.read(one, t) for s, one, t in zip(spreads, o, taps, strict=True)]
         at_kernel, at_image, conditions = zip(*read, strict=True)
-        one = rg.select(every(conditions), products[(*n, f, *at_kernel, *at_image)], 0)
+        return rg.select(every(conditions), products[(*n, f, *at_kernel, *at_image)], 0)
+
+    def total(n: Sequence[Any], f: Any, o: Sequence[Any]) -> Any:
         wanted = reduced_dtype(x.dtype) if dtype is None else dtype
-        return sum_and_bias(one, tuple(taps), None if bias is None else bias[f], None, wanted)
+        added = None if bias is None else bias[f]
+        if math.prod(s.taps for s in spreads) > _MOST_TERMS:
+            taps = [rg.reduce_axis(n, s.taps) for n, s in zip(_TAPS[rank], spreads, strict=True)]
+            return sum_and_bias(reaching(n, f, o, taps), tuple(taps), added, None, wanted)
+        first, *others = (reaching(n, f, o, taps) for taps in itertools.product(*(range(s.taps) for s in spreads)))
+        return with_bias(builtins.sum(others, first), added, wanted)
 
     return total
 

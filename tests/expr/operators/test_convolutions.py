@@ -90,4 +90,15 @@ def test_a_transposed_convolution_multiplies_no_inserted_zeros():
 
     product, gather = canonicalize(expression).tensor_ops
     assert sorted(axis.extent for axis in product.axes) == [3, 2 * 4 * 4, 8 * 8]  # channels; filters and taps; pixels
-    assert [axis.extent for axis in gather.of_role("reduce")] == [2, 2]  # of 4 x 4 taps, 2 x 2 reach an output
+    assert len(gather.loads()) == 2 * 2 and not gather.reductions  # of 4 x 4 taps, 2 x 2 reach an output
+
+
+@pytest.mark.parametrize(("kernel", "terms"), [(4, 4), (6, 1)])
+def test_few_products_of_an_output_are_terms_and_many_are_a_loop(kernel, terms):
+    tensors, arrays, others = given((1, 3, 5, 5), (3, 2, kernel, kernel))
+    expression = ops.conv_transpose2d(*tensors, stride=2)
+    from rollergen.expr.canonical import canonicalize
+
+    gather = canonicalize(expression).tensor_ops[-1]
+    assert len(gather.loads()) == terms and bool(gather.reductions) == (terms == 1)
+    agree(expression, arrays, F.conv_transpose2d(*others, stride=2))
