@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from rollergen.dropped import collected_drops, drop, drop_notes, none_stands
 from rollergen.errors import ArgumentError, CheckFailedError, DeviceError, ExpressionError, array_advice, shown
 from rollergen.expr.dims import has_dims
 from rollergen.expr.language import Tensor, shallow_enough
+from rollergen.expr.stages import Graph
 from rollergen.gate.comparison import Oracle
 from rollergen.gate.oracle import expression_oracle
 from rollergen.hal.errors import MendableError
@@ -31,7 +33,7 @@ from rollergen.options import BuildOptions
 from rollergen.runtime.executor import Executor, RuntimeExecutor, executor_for
 from rollergen.store.cache import Cache
 from rollergen.targets import resolve
-from rollergen.verify.judge import VerifierLike, judge_of
+from rollergen.verify.judge import Judge, VerifierLike, judge_of
 
 if TYPE_CHECKING:
     from rollergen.sizes.kernel import SizedKernel
@@ -102,26 +104,23 @@ def build(
     if verifier is not None and options.rank is not None:
         raise ArgumentError("options.rank and verifier are both given; expected one of them")
     progress = progress or silent
-    target = resolve(device)
-    executor = _executor(target, profile)
-    count = _count(top_k, executor is not None and executor.runtime.compiles_slowly)
+    terms = terms_of(resolve(device), top_k, profile, options, verifier)
+    target, executor = terms.device, terms.executor
     with shallow_enough("rg.build of the expression"):
         graph = planned(expr, target, options, inputs)
     if not graph.tensor_ops:
-        executor = None  # no output has elements: there is nothing to check or to time
-    driver = None if executor is None else executor.driver
-    judge = judge_of(verifier, target)
+        terms = replace(
+            terms, executor=None, varied=False
+        )  # no output has elements: there is nothing to check or to time
+        executor = None
     keeps = cache and options.rank is None  # nobody knows whether a function is the same as the last time
-    kept = Cache(graph, target, options, count, driver, judge.identity) if keeps else None
+    kept = Cache(graph, target, options, terms.count, terms.driver, terms.judge.identity) if keeps else None
     oracle = lambda: expression_oracle(_tensors(expr), graph.outputs)
-    references = lambda program: self_tests(program, oracle())
     found = kept.find() if kept else None
-    varied = executor is not None and top_k is None  # the kernel keeps what it was drafted by, and no executor
-    drafted = lambda wanted: judge.programs(graph, target, options, wanted, varied)
     if found is None:
         with collected_drops():
             with paused_collector():
-                candidates = _proposed(drafted, count, target, options)
+                candidates = _proposed(partial(terms.drafted, graph), terms.count, target, options)
             if executor is None:
                 candidates, chosen = _unmeasured(candidates, target, options, progress)
             else:
@@ -130,15 +129,65 @@ def build(
                 kept.keep(candidates, chosen)
     else:
         candidates, chosen = found.candidates, found.chosen
-    checks = _check_notes(candidates, options, executor)
+    return terms.kernel(candidates, chosen, graph.cuts, lambda: (graph, oracle()))
 
-    def notes() -> tuple[str, ...]:
-        with collected_drops() as dropped:
-            drafted(count)
-            own = construction_notes(graph, target, options) + judge.notes(graph, target, options, count)
-        return own + checks + drop_notes(dropped)
 
-    return Kernel(target, candidates, chosen, graph.cuts, notes, references=references)
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a build goes by beside its expression; ``executor``: what runs the candidates, None where nothing is to be
+    run; ``count``: how many are emitted; ``varied``: whether the best of other variants are among them."""
+
+    device: Device
+    options: BuildOptions
+    executor: RuntimeExecutor | None
+    count: int
+    varied: bool
+    judge: Judge
+
+    @property
+    def driver(self) -> str | None:
+        """What measured times depend on; None where nothing is measured."""
+        return None if self.executor is None else self.executor.driver
+
+    def drafted(self, graph: Graph, wanted: int) -> Sequence[Ranked]:
+        """Up to `wanted` programs of the stages, best first."""
+        return self.judge.programs(graph, self.device, self.options, wanted, self.varied)
+
+    def notes(self, graph: Graph) -> tuple[str, ...]:
+        """What construction and the judge did, for `explain`."""
+        by_judge = self.judge.notes(graph, self.device, self.options, self.count)
+        return construction_notes(graph, self.device, self.options) + by_judge
+
+    def kernel(
+        self,
+        candidates: tuple[Outcome, ...],
+        chosen: Outcome,
+        cuts: Sequence[str],
+        defined: Callable[[], tuple[Graph, Oracle]],
+    ) -> Kernel:
+        """The kernel of a build by these terms; ``defined`` gives stages and definition where somebody asks for its
+        notes or saves it."""
+        checks = _check_notes(candidates, self.options, self.executor)
+        unmeasured = replace(self, executor=None)  # kernels keep no executor
+
+        def notes() -> tuple[str, ...]:
+            graph, _ = defined()
+            with collected_drops() as dropped:
+                unmeasured.drafted(graph, unmeasured.count)
+                own = unmeasured.notes(graph)
+            return own + checks + drop_notes(dropped)
+
+        references = lambda program: self_tests(program, defined()[1])
+        return Kernel(self.device, candidates, chosen, cuts, notes, references=references)
+
+
+def terms_of(
+    device: Device, top_k: int | None, profile: bool | str, options: BuildOptions, verifier: VerifierLike = None
+) -> Terms:
+    """The terms of `build` with these arguments, which it raises the same errors for."""
+    executor = _executor(device, profile)
+    count = _count(top_k, executor is not None and executor.runtime.compiles_slowly)
+    return Terms(device, options, executor, count, executor is not None and top_k is None, judge_of(verifier, device))
 
 
 def _sized(

@@ -122,6 +122,16 @@ class Kernel:
         return self._chosen.program
 
     @property
+    def place(self) -> int:
+        """The chosen program's place among `candidates`, from 0."""
+        return next(number for number, one in enumerate(self.candidates) if one is self._chosen)
+
+    @property
+    def cuts(self) -> tuple[str, ...]:
+        """Why each temporary exists."""
+        return self._cuts
+
+    @property
     def source(self) -> str:
         """The emitted source, all launches in one string."""
         return self._chosen.source.text

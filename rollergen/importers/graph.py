@@ -65,6 +65,9 @@ class Network:
 
     ``leaves(arguments, named)``: the arrays of a call, in the order of ``inputs``; raises ArgumentError where the
     arguments are not nested as the model's.  ``nested(arrays)``: the model's result of its outputs.
+
+    ``text()``: two networks with the same one have the same names, and the same expressions of all nodes; None: nobody
+    can tell.
     """
 
     title: str
@@ -74,6 +77,7 @@ class Network:
     nodes: tuple[Node, ...]
     leaves: Callable[[tuple[Any, ...], Mapping[str, Any]], Sequence[Any]]
     nested: Callable[[Sequence[Any]], Any]
+    text: Callable[[], str] | None = None
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each value."""

@@ -3,6 +3,7 @@ reference implementation."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -75,7 +76,29 @@ def imported(model: onnx.ModelProto, example_inputs: Any, title: str) -> Network
         nodes=tuple(call.node() for call in walk.calls),
         leaves=leaves_by_name(title, [one.name for one in inputs]),
         nested=one_or_several,
+        text=lambda: _text(inputs, outputs, walk),
     )
+
+
+def _text(inputs: tuple[Value, ...], outputs: list[str], walk: _Walk) -> str:
+    """`Network.text`: what is known is read for shapes, axes and scales, so that weights enter with all their bytes."""
+    hashes: dict[int, str] = {}
+
+    def known(array: np.ndarray) -> tuple[Any, ...]:
+        if id(array) not in hashes:
+            told = repr(array.tolist()).encode() if array.dtype == object else np.ascontiguousarray(array).tobytes()
+            hashes[id(array)] = hashlib.sha256(told).hexdigest()
+        return array.shape, array.dtype.name, hashes[id(array)]
+
+    calls = [
+        (
+            one.source, one.proto.SerializeToString(deterministic=True), [(i.domain, i.version) for i in one.imports],
+            {name: known(array) for name, array in one.known.items()}, dict(one.values), one.outputs, one.constants,
+            str(one.refusal),
+        )
+        for one in walk.calls
+    ]  # fmt: skip
+    return repr(("onnx", inputs, outputs, calls))
 
 
 def _inputs(graph: onnx.GraphProto, example_inputs: Any, title: str) -> tuple[Value, ...]:

@@ -168,15 +168,26 @@ def imported(program: Any, title: str) -> Network:
         made = iter(arrays)
         return unflatten([next(made) if isinstance(one, str) else one for one in gives], made_of)
 
+    inputs = tuple(graph.values[one] for one in takes if isinstance(one, str))
     return Network(
         title=title,
-        inputs=tuple(graph.values[one] for one in takes if isinstance(one, str)),
+        inputs=inputs,
         outputs=tuple(results),
         constants=constants,
         nodes=tuple(_node(call, constants) for call in calls),
         leaves=leaves,
         nested=nested,
+        text=lambda: _text(inputs, calls, constants, results),
     )
+
+
+def _text(
+    inputs: Sequence[Value], calls: Sequence[_Call], constants: Mapping[str, np.ndarray], results: Sequence[str]
+) -> str:
+    """`Network.text`: numbers of weights enter only where they are numbers of an expression (`_node`)."""
+    made = [(one.source, str(one.target), one.arguments, dict(one.named), one.outputs) for one in calls]
+    weights = {name: (one.shape, one.dtype.name, None if one.ndim else one.item()) for name, one in constants.items()}
+    return repr(("torch", inputs, weights, made, results))
 
 
 class _Graph:

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from rollergen.build import build
+from rollergen.build import build, terms_of
 from rollergen.construct.planning import row_limits
 from rollergen.errors import ArgumentError, ConstructionError, ExpressionError, NonAffineIndexError, shown
 from rollergen.expr.canonical import canonicalize
@@ -15,9 +15,10 @@ from rollergen.importers import torch_models
 from rollergen.importers.graph import Network
 from rollergen.kernel import Kernel
 from rollergen.measure.outcome import Progress, silent
-from rollergen.network.layouts import laid_out
+from rollergen.network.layouts import Laid, laid_out
 from rollergen.network.model import Model
 from rollergen.network.partition import Step, steps_of
+from rollergen.network.stored import Stored
 from rollergen.optional import optional
 from rollergen.options import BuildOptions
 from rollergen.runtime.executor import is_present
@@ -67,16 +68,19 @@ def compile(
         raise ArgumentError(f"options is {shown(options)}; expected rg.BuildOptions(...)")
     target = resolve(device)
     network = _network(model, example_inputs)
+    if top_k is None and (profile is False or not is_present(target)):
+        top_k = UNMEASURED
+    stored = Stored(network, terms_of(target, top_k, profile, options), cache)
+    if (found := stored.find()) is not None:
+        return found
     kernels: dict[str, Kernel] = {}
     made: list[tuple[Step, Kernel | None]] = []
     progress = progress or silent
-    steps = _steps(network, target, cache, options)
-    if top_k is None and (profile is False or not is_present(target)):
-        top_k = UNMEASURED
+    steps, last = _steps(network, target, cache, options)
     settings: Any = {"top_k": top_k, "profile": profile, "cache": cache, "options": options}
     for number, step in enumerate(steps):
         progress("steps", number, len(steps))
-        if step.expression is None:
+        if step.defined is None:
             made.append((step, None))
             continue
         try:
@@ -87,17 +91,18 @@ def compile(
             made += [(Step((one,), one.inputs, one.outputs, reason=str(error)), None) for one in step.nodes]
         else:
             made.append((step, kernels[key]))
+    stored.keep(made, last)
     return Model(network, [step for step, _ in made], tuple(kernel for _, kernel in made), target)
 
 
-def _steps(network: Network, target: Device, cache: bool, options: BuildOptions) -> tuple[Step, ...]:
+def _steps(network: Network, target: Device, cache: bool, options: BuildOptions) -> Laid:
     """Of CPUs, images in the layout that is predicted to be faster."""
     if target.kind.threads or target.kind.machine is not None:
-        return steps_of(network, target.kind.machine is None)
+        return steps_of(network, target.kind.machine is None), frozenset()
     known: dict[str, float] = {}
 
     def seconds(step: Step) -> float:
-        if step.expression is None:
+        if step.defined is None:
             return 0.0
         try:
             key = _key(step, target)
@@ -116,7 +121,7 @@ def _steps(network: Network, target: Device, cache: bool, options: BuildOptions)
 
 def _key(step: Step, target: Device) -> str:
     """The same for steps that one kernel can run."""
-    assert step.expression is not None
+    assert step.defined is not None
     return expression_text(canonicalize(step.expression, step.given, row_limits(target)))
 
 

@@ -13,14 +13,17 @@ from rollergen.importers.graph import Network
 from rollergen.network.images import is_image
 from rollergen.network.partition import Step, steps_of
 
+Laid = tuple[tuple[Step, ...], frozenset[str]]
+"""Steps, and the images between them that are stored with their channels last."""
 
-def laid_out(network: Network, taking: bool, seconds: Callable[[Step], float]) -> tuple[Step, ...]:
+
+def laid_out(network: Network, taking: bool, seconds: Callable[[Step], float]) -> Laid:
     """The steps of `network`, images that are connected by steps in the layout in which all of these take fewer
     `seconds`; ``taking`` as `steps_of` has it."""
     plain = steps_of(network, taking)
     groups = _connected(plain, _free(network, plain))
     if not groups:
-        return plain
+        return plain, frozenset()
     names = frozenset().union(*groups)
     moved = steps_of(network, taking, names)
     last: set[str] = set()
@@ -29,13 +32,13 @@ def laid_out(network: Network, taking: bool, seconds: Callable[[Step], float]) -
         sum_of = lambda steps, touched=touched: sum(seconds(steps[number]) for number in touched)
         if sum_of(moved) < sum_of(plain):
             last |= group
-    return moved if last == names else steps_of(network, taking, last)
+    return (moved if last == names else steps_of(network, taking, last)), frozenset(last)
 
 
 def _free(network: Network, steps: Sequence[Step]) -> set[str]:
     """Images that kernels alone make and read: arguments, results and what the model's own library reads stay."""
-    found = {one.name for step in steps if step.expression is not None for one in step.outputs if is_image(one)}
-    held = {name for step in steps if step.expression is None for name in step.inputs}
+    found = {one.name for step in steps if step.defined is not None for one in step.outputs if is_image(one)}
+    held = {name for step in steps if step.defined is None for name in step.inputs}
     return found - held - set(network.outputs)
 
 

@@ -153,7 +153,7 @@ class Model:
 
         Raises CheckFailedError that names the first layer beyond its bound.
         """
-        if any(step.expression is None and kernel for step, kernel in zip(self.steps, self._of, strict=True)):
+        if any(step.defined is None and kernel for step, kernel in zip(self.steps, self._of, strict=True)):
             raise ArgumentError(f"{self!r} was loaded: only what rg.compile made has definitions to check against")
         given = self._arranged(self._network.leaves(arrays, named))
         found = []

@@ -7,7 +7,7 @@ never stored but as results and for the model's own library; a value that severa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from rollergen.errors import RollergenError
@@ -27,14 +27,22 @@ VIEW, ELEMENTS, CHAIN = "view", "elements", "chain"
 class Step:
     """``nodes``: those whose results it computes, of which the last one's is stored.  ``inputs``: the stored values and
     constants that it reads, in the order of ``given``, the tensors that stand for them in ``expression``; of a step
-    that the model's own library runs, ``expression`` is None and ``reason`` says why."""
+    that the model's own library runs, ``expression`` is None and ``reason`` says why.  ``defined``: gives these two,
+    which a model that was found in the store makes when somebody asks."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     outputs: tuple[Value, ...]
-    expression: Tensor | None = None
-    given: tuple[Tensor, ...] = ()
+    defined: Callable[[], tuple[Tensor, tuple[Tensor, ...]]] | None = None
     reason: str = ""
+
+    @property
+    def expression(self) -> Tensor | None:
+        return None if self.defined is None else self.defined()[0]
+
+    @property
+    def given(self) -> tuple[Tensor, ...]:
+        return () if self.defined is None else self.defined()[1]
 
     @property
     def source(self) -> str:
@@ -167,7 +175,8 @@ class _Partition:
         elif found.producer is None:  # a result may not be an argument itself
             whole = found
             found = compute(whole.shape, lambda *i: whole[i])
-        return Step(tuple(nodes.values()), tuple(given), (value,), found, tuple(given.values()))
+        definition = found, tuple(given.values())
+        return Step(tuple(nodes.values()), tuple(given), (value,), lambda: definition)
 
     def _tensors(self, node: Node) -> list[str]:
         """The inputs that are tensors of an expression: constants without axes are numbers of its text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -14,13 +14,13 @@ from rollergen.errors import ProgramError, SpecError
 from rollergen.hal.compilers import cubin_cache
 from rollergen.hal.load import parse_device
 from rollergen.program.serial import from_text
-from rollergen.store import deliveries
+from rollergen.store import deliveries, models
 from rollergen.store.collection import content_of
 from rollergen.store.database import CLEAR, ELSEWHERE, StoreError, is_file_name, reading, writing
 from rollergen.store.entries import COLUMNS, Damage, Entry, check_sources, entry_of, hash_of_spec, key_of_row
 from rollergen.store.eviction import compact, limit_bytes, size_bytes
 from rollergen.store.keys import fingerprint, sha256
-from rollergen.store.schema import VERSION, without_triggers
+from rollergen.store.schema import VERSION, has_models, without_triggers
 
 Facts = dict[str, Any]
 
@@ -109,7 +109,7 @@ def _cleared(path: Path, with_records: bool) -> Facts:
 
 def _emptied(connection: sqlite3.Connection, with_records: bool) -> Facts:
     counts = {"kernels": connection.execute("DELETE FROM kernels").rowcount, "records": 0}
-    for table in ("programs", "sources"):
+    for table in ("programs", "sources", *(("models",) if has_models(connection) else ())):
         connection.execute(f"DELETE FROM {table}")
     if with_records:
         with without_triggers(connection):
@@ -136,9 +136,8 @@ def verify(path: Path, *, deep: bool = False) -> Verdict:
         problems += deliveries.problems(connection)
         devices = {row[0]: row[2] for row in connection.execute("SELECT hash, name, spec FROM devices")}
         for table, check in _checks(connection, devices, deep).items():
-            columns = (*COLUMNS, "hash") if table == "kernels" else _CONTENT[table]
             checked[table] = 0
-            for row in connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall():
+            for row in connection.execute(f"SELECT {', '.join(_CONTENT[table])} FROM {table}").fetchall():
                 checked[table] += 1
                 try:
                     check(row)
@@ -153,6 +152,8 @@ _CONTENT = {
     "programs": ("hash", "rprogram"),
     "sources": ("hash", "text"),
     "records": ("hash", "record"),
+    "kernels": (*COLUMNS, "hash"),
+    "models": (*models.COLUMNS, "hash"),
 }
 
 
@@ -179,6 +180,9 @@ def _checks(
     def kernel(row: tuple[Any, ...]) -> None:
         _check_kernel(row, entry_of(connection, row), devices, deep)
 
+    def model(row: tuple[Any, ...]) -> None:
+        _check_emitted(models.entries_of(models.whole_of(connection, row)), row[1], row[2], devices, deep)
+
     return {
         "devices": device,
         "expressions": content,
@@ -186,6 +190,7 @@ def _checks(
         "sources": content,
         "kernels": kernel,
         "records": record,
+        **({"models": model} if has_models(connection) else {}),
     }
 
 
@@ -193,7 +198,13 @@ def _check_kernel(row: tuple[Any, ...], entry: Entry, devices: dict[str, str], d
     key = key_of_row(row)
     if key.hash != row[0]:
         raise Damage("its key is not that of its columns")
-    if key.device not in devices:
+    _check_emitted((entry,), key.device, key.rollergen, devices, deep)
+
+
+def _check_emitted(found: Iterable[Entry], device: str, rollergen: str, devices: dict[str, str], deep: bool) -> None:
+    if device not in devices:
         raise Damage("its device is missing")
-    if key.rollergen == fingerprint():
-        check_sources(entry, parse_device(devices[key.device].encode(), "spec"), every=deep)
+    if rollergen == fingerprint():
+        spec = parse_device(devices[device].encode(), "spec")
+        for entry in found:
+            check_sources(entry, spec, every=deep)

@@ -54,7 +54,7 @@ class Cache:
     ) -> None:
         self._graph, self._device = graph, device
         self._path = store_path()
-        self._key: Key | None = _guarded(self._path, lambda: key_of(graph, device, options, top_k, driver, verifier))
+        self._key: Key | None = guarded(self._path, lambda: key_of(graph, device, options, top_k, driver, verifier))
         self._anew = False
 
     def find(self) -> Found | None:
@@ -62,13 +62,13 @@ class Cache:
         key = self._key
         if key is None:
             return None
-        return _guarded(self._path, lambda: self._found(key))
+        return guarded(self._path, lambda: self._found(key))
 
     def keep(self, candidates: tuple[Outcome, ...], chosen: Outcome) -> None:
         """Stores a kernel, and the record of each candidate that was profiled, in one transaction."""
         key = self._key
         if key is not None:
-            _guarded(self._path, lambda: self._write(key, candidates, chosen))
+            guarded(self._path, lambda: self._write(key, candidates, chosen))
 
     def _found(self, key: Key) -> Found | None:
         entry = self._read(key)
@@ -128,7 +128,7 @@ def _names(graph: Graph) -> Names:
     return {group: [b.name for b in buffers] for group, buffers in groups.items()}
 
 
-def _guarded(path: Path, work: Callable[[], T]) -> T | None:
+def guarded(path: Path, work: Callable[[], T]) -> T | None:
     """What `work` gives; None, and one warning for each process and file, where the store fails it: for good, or (an
     error that is `passing`) only this time."""
     if path in _given_up:

@@ -49,7 +49,7 @@ def write(
 ) -> None:
     """The kernel with its programs and sources; the first one stays, unless ``again``: its row was damaged, or its
     times noisy."""
-    written = [_write_candidate(connection, one) for one in entry.candidates]
+    written = [write_candidate(connection, one) for one in entry.candidates]
     row = [
         key.hash, *(asdict(key)[name] for name in COLUMNS[1:7]), signature, as_text(entry.names), as_text(written),
         entry.chosen, made_at,
@@ -120,12 +120,18 @@ def entry_of(connection: sqlite3.Connection, row: Sequence[Any]) -> Entry:
     if row_hash(row[:-1]) != row[-1]:
         raise Damage(f"kernel {str(row[0])[:12]} is not what was written")
     names, candidates, chosen = json.loads(row[8]), json.loads(row[9]), row[10]
-    programs = _contents(connection, "programs", "rprogram", (one["program"] for one in candidates))
-    sources = _contents(connection, "sources", "text", (one["source"] for one in candidates))
-    return Entry(names, tuple(_outcome(one, programs, sources) for one in candidates), chosen)
+    return Entry(names, candidates_of(connection, candidates), chosen)
 
 
-def _write_candidate(connection: sqlite3.Connection, outcome: Outcome) -> dict[str, Any]:
+def candidates_of(connection: sqlite3.Connection, described: Sequence[dict[str, Any]]) -> tuple[Outcome, ...]:
+    """The candidates that `write_candidate` described.  Raises Damage."""
+    programs = _contents(connection, "programs", "rprogram", (one["program"] for one in described))
+    sources = _contents(connection, "sources", "text", (one["source"] for one in described))
+    return tuple(_outcome(one, programs, sources) for one in described)
+
+
+def write_candidate(connection: sqlite3.Connection, outcome: Outcome) -> dict[str, Any]:
+    """Writes program and source; returns what else there is, with their hashes."""
     program, source = to_text(outcome.program), outcome.source
     hashes = {"program": sha256(program), "source": sha256(source.text)}
     connection.execute("INSERT OR REPLACE INTO programs VALUES (?, ?)", (hashes["program"], program))

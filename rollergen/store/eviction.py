@@ -1,8 +1,8 @@
-"""The bound of the store: where it grows beyond, the kernels used longest ago go, until three quarters are left.
+"""The bound of the store: where it grows beyond, what was used longest ago goes, until three quarters are left.
 
 One table beside those of `store.schema`, made where it is missing and ignored by versions that know none:
 
-uses          when a kernel was found last; one that was never found was used when it was made
+uses          when a kernel or a model was found last; one that was never found was used when it was made
 
 Records stay as long as removing kernels is enough; then the oldest go too, and a warning says so.
 """
@@ -20,7 +20,7 @@ from rollergen.hal.files import user_cache
 from rollergen.hal.files.user_cache import LIMIT_VARIABLE
 from rollergen.store.database import StoreError, connected, writing
 from rollergen.store.deliveries import forget_removed
-from rollergen.store.schema import without_triggers
+from rollergen.store.schema import MODELS, without_triggers
 
 _LEFT = 0.75
 """Of the bound, once something was removed: making the file smaller copies all that is left."""
@@ -28,9 +28,10 @@ _PARTS = 16
 """In so many steps everything would be removed."""
 
 _TABLE = "CREATE TABLE IF NOT EXISTS uses (key TEXT PRIMARY KEY, used_at REAL NOT NULL) WITHOUT ROWID"
-_OLDEST = """SELECT kernels.key FROM kernels LEFT JOIN uses ON uses.key = kernels.key
-    ORDER BY json_valid(candidates), max(made_at, coalesce(used_at, 0)), kernels.key LIMIT ?"""
-_REFERRED = "SELECT json_extract(value, '$.{0}') FROM kernels, json_each(candidates)"
+_BUILT = "(SELECT key, candidates, made_at FROM kernels UNION ALL SELECT key, candidates, made_at FROM models) built"
+_OLDEST = f"""SELECT built.key FROM {_BUILT} LEFT JOIN uses ON uses.key = built.key
+    ORDER BY json_valid(candidates), max(made_at, coalesce(used_at, 0)), built.key LIMIT ?"""
+_REFERRED = "SELECT json_extract(value, '$.{0}') FROM " + _BUILT + ", json_each(candidates)"
 
 
 def limit_bytes() -> int:
@@ -66,6 +67,7 @@ def keep_below(path: Path, limit: int) -> None:
         return
     with writing(path) as connection:
         connection.execute(_TABLE)
+        connection.execute(MODELS)
         lost = _evict(connection, int(limit * _LEFT))
     compact(path)
     if lost:
@@ -85,19 +87,20 @@ def compact(path: Path) -> None:
 
 def _evict(connection: sqlite3.Connection, most: int) -> int:
     """Removes kernels, then records, until at most so many bytes are in use; returns how many records went."""
-    step = 1 + connection.execute("SELECT count(*) FROM kernels").fetchone()[0] // _PARTS
+    step = 1 + connection.execute(f"SELECT count(*) FROM {_BUILT}").fetchone()[0] // _PARTS
     while _bytes_in_use(connection) > most:
         keys = connection.execute(_OLDEST, (step,)).fetchall()
         if not keys:
             return _evict_records(connection, most)
-        connection.executemany("DELETE FROM kernels WHERE key = ?", keys)
+        for table in ("kernels", "models"):
+            connection.executemany(f"DELETE FROM {table} WHERE key = ?", keys)
         _forget_orphans(connection)
     return 0
 
 
 def _forget_orphans(connection: sqlite3.Connection) -> None:
-    connection.execute("DELETE FROM uses WHERE key NOT IN (SELECT key FROM kernels)")
-    damaged = connection.execute("SELECT 1 FROM kernels WHERE NOT json_valid(candidates) LIMIT 1").fetchone()
+    connection.execute(f"DELETE FROM uses WHERE key NOT IN (SELECT key FROM {_BUILT})")
+    damaged = connection.execute(f"SELECT 1 FROM {_BUILT} WHERE NOT json_valid(candidates) LIMIT 1").fetchone()
     for table in () if damaged else ("program", "source"):
         connection.execute(f"DELETE FROM {table}s WHERE hash NOT IN ({_REFERRED.format(table)})")
 

@@ -51,11 +51,16 @@ def key_of(
     graph: Graph, device: Device, options: BuildOptions, top_k: int, driver: str | None, verifier: str = ""
 ) -> Key:
     """``driver``: of the runtime that profiles; None: none does.  ``verifier``: the identity of one that chose."""
+    return key_of_text(expression_text(graph), device, options, top_k, driver, verifier)
+
+
+def key_of_text(
+    text: str, device: Device, options: BuildOptions, top_k: int, driver: str | None, verifier: str = ""
+) -> Key:
+    """``text``: of what is computed; the other arguments are those of `key_of`."""
     judged = {"verifier": verifier} if verifier else {}
     chosen = as_text({**options.deciding(), "top_k": top_k, **judged})
-    return Key(
-        sha256(expression_text(graph)), _device_hash(device), chosen, driver is not None, driver or "", fingerprint()
-    )
+    return Key(sha256(text), _device_hash(device), chosen, driver is not None, driver or "", fingerprint())
 
 
 def expression_text(graph: Graph) -> str:

@@ -10,7 +10,11 @@ kernels       one row for each built kernel: what it was built from, its candida
 records       one row for each profiled candidate, append-only: what verifiers learn from (`store.records`)
 
 Campaigns add two tables that say what they have delivered (`store.deliveries`), finding a kernel one that says when it
-was used last (`store.eviction`).
+was used last (`store.eviction`), and compiling a model this one, made where it is missing:
+
+models        one row for each compiled model.  ``steps``: what runs in which order (`network.stored`); ``candidates``:
+              those of its distinct kernels, one after the other; ``parts``: of each kernel ``[how many candidates, the
+              chosen one's place, cuts]``
 
 Rows of ``devices`` are named by `hal.load.device_hash`, those of the other tables by the hash of their
 content, so that damage shows and nothing stands twice.  ``kernels.key`` is the hash of the columns
@@ -52,6 +56,24 @@ def without_triggers(connection: sqlite3.Connection) -> Iterator[None]:
     yield
     for statement in TRIGGERS:
         connection.execute(statement)
+
+
+MODELS = """CREATE TABLE IF NOT EXISTS models (
+    key TEXT PRIMARY KEY,
+    device TEXT NOT NULL,           -- hash of the completed spec
+    rollergen TEXT NOT NULL,        -- plain text: version and fingerprint of the package
+    steps TEXT NOT NULL,
+    candidates TEXT NOT NULL,
+    parts TEXT NOT NULL,
+    made_at REAL NOT NULL,          -- seconds since 1970
+    hash TEXT NOT NULL
+) WITHOUT ROWID"""
+
+
+def has_models(connection: sqlite3.Connection) -> bool:
+    """Whether a model was ever compiled."""
+    there = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'models'"
+    return connection.execute(there).fetchone() is not None
 
 
 STATEMENTS = (

@@ -1,0 +1,99 @@
+"""Compiled models in the store: found by one look-up of the network, its device and the options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import cache as once
+from typing import Any
+
+from rollergen.build import Terms
+from rollergen.construct.planning import planned
+from rollergen.expr.language import Tensor
+from rollergen.expr.stages import Graph
+from rollergen.gate.comparison import Oracle
+from rollergen.gate.oracle import expression_oracle
+from rollergen.importers.graph import Network, Value
+from rollergen.kernel import Kernel
+from rollergen.network.model import Model
+from rollergen.network.partition import Step, steps_of
+from rollergen.store.models import Made, ModelCache, Whole
+
+Definition = tuple[Tensor, tuple[Tensor, ...]]
+
+
+class Stored:
+    """The store as one compilation sees it; where ``cache`` is not True, and for networks and options of which nobody
+    can tell whether they are the same as the last time, there is none."""
+
+    def __init__(self, network: Network, terms: Terms, cache: object) -> None:
+        self._network, self._terms = network, terms
+        keeps = cache is True and network.text is not None and terms.options.rank is None
+        self._cache = self._opened() if keeps else None
+
+    def _opened(self) -> ModelCache:
+        assert self._network.text is not None
+        terms = self._terms
+        return ModelCache(self._network.text(), terms.device, terms.options, terms.count, terms.driver)
+
+    def find(self) -> Model | None:
+        """The model, if it was compiled before: its expressions are made when somebody asks for them."""
+        whole = None if self._cache is None else self._cache.find()
+        if whole is None:
+            return None
+        last, rows = whole.steps["last"], whole.steps["steps"]
+        definitions = self._definitions(last)
+        steps = [_step(self._network, row, definitions) for row in rows]
+        first = {row["kernel"]: step for row, step in reversed(list(zip(rows, steps, strict=True)))}
+        kernels = [self._kernel(made, first[number]) for number, made in enumerate(whole.kernels)]
+        of = tuple(None if row["kernel"] is None else kernels[row["kernel"]] for row in rows)
+        return Model(self._network, steps, of, self._terms.device)
+
+    def keep(self, made: Sequence[tuple[Step, Kernel | None]], last: Collection[str]) -> None:
+        """Stores a model; ``last``: as `steps_of` has it."""
+        if self._cache is None:
+            return
+        numbers = {node.source: number for number, node in enumerate(self._network.nodes)}
+        kernels = {
+            kernel: number for number, kernel in enumerate(dict.fromkeys(one for _, one in made if one is not None))
+        }
+        rows = [
+            {
+                "nodes": [numbers[node.source] for node in step.nodes],
+                "inputs": step.inputs,
+                "outputs": [[one.name, one.shape, one.dtype] for one in step.outputs],
+                "kernel": None if kernel is None else kernels[kernel],
+                "reason": step.reason,
+            }
+            for step, kernel in made
+        ]
+        parts = tuple(Made(one.candidates, one.place, one.cuts) for one in kernels)
+        self._cache.keep(Whole({"last": sorted(last), "steps": rows}, parts))
+
+    def _definitions(self, last: Collection[str]) -> Callable[[], dict[str, Step]]:
+        taking = self._terms.device.kind.machine is None
+        return once(lambda: {one.outputs[0].name: one for one in steps_of(self._network, taking, last)})
+
+    def _kernel(self, made: Made, step: Step) -> Kernel:
+        terms = self._terms
+
+        def defined() -> tuple[Graph, Oracle]:
+            assert step.expression is not None
+            graph = planned(step.expression, terms.device, terms.options, step.given)
+            return graph, expression_oracle((step.expression,), graph.outputs)
+
+        return terms.kernel(made.candidates, made.candidates[made.chosen], made.cuts, defined)
+
+
+def _step(network: Network, row: dict[str, Any], definitions: Callable[[], dict[str, Step]]) -> Step:
+    """The step of one row of `Whole.steps`; ``definitions``: of those that have a kernel, by the name of the result."""
+    outputs = tuple(
+        Value(name, None if shape is None else tuple(shape), dtype) for name, shape, dtype in row["outputs"]
+    )
+
+    def defined() -> Definition:
+        found = definitions()[outputs[0].name]
+        assert found.expression is not None
+        return found.expression, found.given
+
+    nodes = tuple(network.nodes[number] for number in row["nodes"])
+    return Step(nodes, tuple(row["inputs"]), outputs, None if row["kernel"] is None else defined, row["reason"])
