@@ -48,6 +48,9 @@ class Node:
     ``express(tensors)``: its outputs as expressions of the tensors of its inputs, by name, None for one that is not
     offered; raises NotExpressedError, a RollergenError or TypeError where it has none.  ``host(arrays)``: its outputs
     by the model's own library, of NumPy arrays.
+
+    ``alike(names)``: what it computes as text, of names that ``names`` gives its values: nodes with the same text, of
+    inputs of the same shapes and dtypes, have the same expressions.  None: nobody can tell.
     """
 
     source: str
@@ -56,6 +59,7 @@ class Node:
     outputs: tuple[Value, ...]
     express: Callable[[Mapping[str, Tensor]], Sequence[Tensor | None]]
     host: Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
+    alike: Callable[[Callable[[str], str]], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,13 @@ class _Call:
         given = made if isinstance(made, (tuple, list)) else (made,)
         return tuple(view(one.detach().contiguous(), self.source, self.operator) for one in given)
 
+    def text(self, names: Callable[[str], str], scalars: Mapping[str, Any]) -> str:
+        """`Node.alike`; ``scalars``: constants without axes."""
+        of = lambda name: scalars[name] if name in scalars else _Reference(names(name))
+        arguments, named = _replaced(self.arguments, of), _replaced(dict(self.named), of)
+        outputs = [(names(one.name), one.shape, one.dtype) for one in self.outputs]
+        return repr((str(self.target), arguments, named, outputs))
+
     def express(self, tensors: Mapping[str, Tensor], scalars: Mapping[str, Any]) -> tuple[Tensor | None, ...]:
         """Its outputs by `rg.ops`; ``scalars``: constants without axes."""
         if self.operator not in TABLE:
@@ -241,9 +248,8 @@ def _array(tensor: Any, name: str) -> np.ndarray:
 
 def _node(call: _Call, constants: Mapping[str, np.ndarray]) -> Node:
     scalars = {name: constants[name].item() for name in call.inputs if name in constants and not constants[name].ndim}
-    return Node(
-        call.source, call.operator, call.inputs, call.outputs, lambda tensors: call.express(tensors, scalars), call.host
-    )
+    express, alike = (lambda tensors: call.express(tensors, scalars)), (lambda names: call.text(names, scalars))
+    return Node(call.source, call.operator, call.inputs, call.outputs, express, call.host, alike)
 
 
 def _folded(

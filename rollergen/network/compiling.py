@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ def compile(
     kernels: dict[str, Kernel] = {}
     made: list[tuple[Step, Kernel | None]] = []
     progress = progress or silent
+    key_of = _keys(target)
     steps, last = _steps(network, target, cache, options)
     settings: Any = {"top_k": top_k, "profile": profile, "cache": cache, "options": options}
     for number, step in enumerate(steps):
@@ -84,7 +86,7 @@ def compile(
             made.append((step, None))
             continue
         try:
-            key = _key(step, target)
+            key = key_of(step)
             if key not in kernels:
                 kernels[key] = build(step.expression, target, inputs=step.given, **settings)
         except _NO_KERNEL as error:
@@ -100,12 +102,13 @@ def _steps(network: Network, target: Device, cache: bool, options: BuildOptions)
     if target.kind.threads or target.kind.machine is not None:
         return steps_of(network, target.kind.machine is None), frozenset()
     known: dict[str, float] = {}
+    key_of = _keys(target)
 
     def seconds(step: Step) -> float:
         if step.defined is None:
             return 0.0
         try:
-            key = _key(step, target)
+            key = key_of(step)
             if key not in known:
                 made = build(
                     step.expression, target, inputs=step.given, top_k=UNMEASURED, profile=False, cache=cache,
@@ -119,10 +122,20 @@ def _steps(network: Network, target: Device, cache: bool, options: BuildOptions)
     return laid_out(network, True, seconds)
 
 
-def _key(step: Step, target: Device) -> str:
-    """The same for steps that one kernel can run."""
-    assert step.defined is not None
-    return expression_text(canonicalize(step.expression, step.given, row_limits(target)))
+def _keys(target: Device) -> Callable[[Step], str]:
+    """Gives a text that is the same for steps that one kernel can run; of those alike one is looked at."""
+    known: dict[str, str] = {}
+
+    def key_of(step: Step) -> str:
+        if step.alike and step.alike in known:
+            return known[step.alike]
+        assert step.expression is not None
+        key = expression_text(canonicalize(step.expression, step.given, row_limits(target)))
+        if step.alike:
+            known[step.alike] = key
+        return key
+
+    return key_of
 
 
 def _network(model: Any, example_inputs: Any) -> Network:

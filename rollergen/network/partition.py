@@ -7,8 +7,10 @@ never stored but as results and for the model's own library; a value that severa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache as once
+from typing import Any
 
 from rollergen.errors import RollergenError
 from rollergen.expr.dtypes import PACKED
@@ -28,13 +30,15 @@ class Step:
     """``nodes``: those whose results it computes, of which the last one's is stored.  ``inputs``: the stored values and
     constants that it reads, in the order of ``given``, the tensors that stand for them in ``expression``; of a step
     that the model's own library runs, ``expression`` is None and ``reason`` says why.  ``defined``: gives these two,
-    which a model that was found in the store makes when somebody asks."""
+    which are made when somebody asks.  ``alike``: steps with the same text have the same expression, but for the names
+    of their tensors; "" where nobody can tell."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     outputs: tuple[Value, ...]
     defined: Callable[[], tuple[Tensor, tuple[Tensor, ...]]] | None = None
     reason: str = ""
+    alike: str = ""
 
     @property
     def expression(self) -> Tensor | None:
@@ -71,6 +75,7 @@ class _Partition:
     makers: dict[str, Node] = field(init=False)
     kinds: dict[str, str] = field(init=False, default_factory=dict)
     reasons: dict[str, str] = field(init=False, default_factory=dict)
+    known: dict[Any, _Found] = field(init=False, default_factory=dict)
     taking: set[str] = field(init=False, default_factory=set)
     stored: set[str] = field(init=False)
 
@@ -100,21 +105,27 @@ class _Partition:
 
     def _classify(self, node: Node, wanted: Mapping[str, int]) -> None:
         """Finds what each output is; where one that is wanted cannot be expressed, why not."""
+        key = None if node.alike is None else _text([node], self.values, self.network.constants)
         try:
-            made = node.express({name: self._given(name, identifier(name)) for name in self._tensors(node)})
-            for one, value in zip(made, node.outputs, strict=False):
+            if (found := self.known.get(key)) is None:
+                made = node.express({name: self._given(name, identifier(name)) for name in self._tensors(node)})
+                found = tuple(None if one is None else (_kind(one), _scans(one), _takes(one)) for one in made)
+            for one, value in zip(found, node.outputs, strict=False):
                 if one is None and wanted[value.name]:
                     raise NotExpressedError(f"its result {value.name} has no counterpart")
                 if one is not None:
-                    self.kinds[value.name] = _kind(one)
-                    if _scans(one) and not self.may_take:
+                    self.kinds[value.name], scans, takes = one
+                    if scans and not self.may_take:
                         raise NotExpressedError("a machine of tiles has no tiles of a scan")
-                    if _takes(one):
+                    if takes:
                         self.taking.add(node.source)
                         if not self.may_take:
                             raise NotExpressedError("a machine of tiles takes no elements at places that are read")
         except (NotExpressedError, RollergenError, TypeError) as error:
             self.reasons[node.source] = str(error)
+        else:
+            if key is not None:
+                self.known[key] = found
 
     def _readers(self, nodes: list[Node]) -> Counter[str]:
         """How many steps would read each value, by itself or through views."""
@@ -151,32 +162,44 @@ class _Partition:
         return [self._step(value) for value in node.outputs if value.name in self.stored and value.name in self.kinds]
 
     def _step(self, value: Value) -> Step:
-        given: dict[str, Tensor] = {}
+        inputs: dict[str, None] = {}
         nodes: dict[str, Node] = {}
-        made: dict[str, Tensor] = {}
 
-        def expression(name: str) -> Tensor:
+        def visit(name: str) -> None:
             if name in self.stored and name != value.name:
-                if name not in given:
-                    given[name] = self._stored(name, identifier(name, {one.name for one in given.values()}))
-                    made[name] = channels_second(given[name]) if name in self.last else given[name]
-                return made[name]
-            if name not in made:
-                node = self.makers[name]
-                inputs = {one: expression(one) for one in self._tensors(node)}
-                outputs = zip(node.outputs, node.express(inputs), strict=False)
-                made.update({output.name: one for output, one in outputs if one is not None})
-                nodes[node.source] = node
-            return made[name]
+                inputs[name] = None
+            elif self.makers[name].source not in nodes:
+                for one in self._tensors(self.makers[name]):
+                    visit(one)
+                nodes[self.makers[name].source] = self.makers[name]
 
-        found = expression(value.name)
+        visit(value.name)
+        made, given, last = tuple(nodes.values()), tuple(inputs), value.name in self.last
+        text = _text(made, self.values, self.network.constants)
+        moved = [name in self.last for name in given]
+        alike = text and repr((text, [one.name for one in made[-1].outputs].index(value.name), moved, last))
+        defined = once(lambda: self._definition(value, made, given))
+        return Step(made, given, (stored_last(value) if last else value,), defined, alike=alike)
+
+    def _definition(
+        self, value: Value, nodes: Sequence[Node], inputs: Sequence[str]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """(the step's expression, the tensors that stand for its inputs)."""
+        given: list[Tensor] = []
+        made: dict[str, Tensor] = {}
+        for name in inputs:
+            given.append(self._stored(name, identifier(name, {one.name for one in given})))
+            made[name] = channels_second(given[-1]) if name in self.last else given[-1]
+        for node in nodes:
+            outputs = zip(node.outputs, node.express({one: made[one] for one in self._tensors(node)}), strict=False)
+            made.update({output.name: one for output, one in outputs if one is not None})
+        found = made[value.name]
         if value.name in self.last:
-            value, found = stored_last(value), channels_last(found)
+            found = channels_last(found)
         elif found.producer is None:  # a result may not be an argument itself
             whole = found
             found = compute(whole.shape, lambda *i: whole[i])
-        definition = found, tuple(given.values())
-        return Step(tuple(nodes.values()), tuple(given), (value,), lambda: definition)
+        return found, tuple(given)
 
     def _tensors(self, node: Node) -> list[str]:
         """The inputs that are tensors of an expression: constants without axes are numbers of its text."""
@@ -197,6 +220,25 @@ class _Partition:
         value = stored_last(self.values[name])
         assert value.shape is not None
         return tensor(called, value.shape, value.dtype)
+
+
+_Found = tuple[tuple[str, bool, bool] | None, ...]
+"""Of each output that can be expressed: what it is, whether it asks for prefixes of an axis, whether it takes elements
+at places that are read."""
+
+
+def _text(nodes: Sequence[Node], values: Mapping[str, Value], constants: Container[str]) -> str:
+    """What `nodes` compute, values called by the order in which they are read or made; "" where nobody can tell."""
+    numbers: dict[str, str] = {}
+    of = lambda name: numbers.setdefault(name, f"v{len(numbers)}")
+    texts = []
+    for node in nodes:
+        if node.alike is None:
+            return ""
+        texts.append(node.alike(of))
+    made = {value.name for node in nodes for value in node.outputs}
+    read = [(of(n), values[n].shape, values[n].dtype, n in constants) for n in numbers if n not in made]
+    return repr((texts, read))
 
 
 def _kind(made: Tensor) -> str:
