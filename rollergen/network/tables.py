@@ -16,7 +16,8 @@ def tables(
     described: Mapping[str, Any], manifests: Sequence[Mapping[str, Any]], predicted_s: float, weights_crc32: int
 ) -> str:
     """The header's text.  ``described``: the contents of model.json; ``manifests``: of the distinct kernels."""
-    values, launches = _Values(described), []
+    values = _Values(described)
+    launches: list[tuple[str, str]] = []
     for number, step in enumerate(described["steps"]):
         launches += values.launches(number, step, manifests[step["kernel"]])
     sources = ", ".join(quoted(f"kernels/{n}/{one['source']}") for n, one in enumerate(manifests))
