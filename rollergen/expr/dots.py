@@ -134,8 +134,9 @@ def _held(factors: tuple[_Factor, _Factor], pairs: Pairs) -> str | None:
 def number_beyond(made: TensorOp, load: Load) -> int:
     """What the numbers are of which `made` writes words, where `load` of these finds its fill."""
     if len(dict.fromkeys(made.loads())) == in_a_word(_HALF):
-        zeros = [value.b.value for value in walk(made.result) if isinstance(value, Binary) and value.op == "sub"]
-        return _signed(int(load.fill) & _LOW, 16) + next(iter(zeros), 0)
+        taken = (one.b for one in walk(made.result) if isinstance(one, Binary) and one.op == "sub")
+        zero = next((int(one.value) for one in taken if isinstance(one, Const)), 0)
+        return _signed(int(load.fill) & _LOW, 16) + zero
     flips = isinstance(made.result, Binary) and made.result.op == "xor"
     byte = int(load.fill) & 0xFF ^ (0x80 if flips else 0)
     signed = any(one.dtype == "int8" for one in made.loads())
