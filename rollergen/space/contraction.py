@@ -170,7 +170,7 @@ def _shorter_steps(op: TensorOp, roles: Roles) -> list[int]:
     """Steps below the whole axis after which partial results wait in the output: so long that few of them are added up
     there, one after the other."""
     extent, steps = op.axis(roles.k).extent, list(_STEPS if roles.m else (*_FEW_STEPS, *_STEPS))
-    least = least_step(op, extent)
+    least = least_step(op, extent, vector=roles.m is None)
     while steps[-1] < least:
         steps.append(2 * steps[-1])
     return [step for step in steps if least <= step < extent]

@@ -1,0 +1,35 @@
+"""A vector times a matrix: few of the matrix' rows at a time, whatever their number."""
+
+import pytest
+
+import rollergen as rg
+from rollergen.construct.roles import contraction_roles
+from rollergen.expr.canonical import canonicalize
+from rollergen.space.contraction import serial_tiles
+from rollergen.tile.rules import AlignmentRules
+from tests.program.hand_devices import AVX512
+
+
+def product(m, n, k):
+    return canonicalize(rg.ops.matmul(rg.tensor("A", (m, k)), rg.tensor("B", (k, n))))
+
+
+def steps(graph):
+    (op,) = graph.tensor_ops
+    roles = next(contraction_roles(op))
+    space = serial_tiles(op, roles, AVX512, AlignmentRules(), 4, 64, False, 0)
+    return next(digit.choices for digit in space.digits if digit.name == "kc")
+
+
+@pytest.mark.parametrize("k", [1024, 4096, 11008, 16384])
+def test_eight_rows_are_read_at_once_as_far_as_sums_stay_exact_enough(k):
+    assert min(steps(product(1, 512, k))) == 8
+
+
+def test_the_matrix_of_a_long_vector_is_read_more_rows_at_a_time():
+    """No more than 2048 partial sums are added up in the output."""
+    assert min(steps(product(1, 512, 65536))) == 32
+
+
+def test_products_of_matrices_add_up_fewer_partial_sums():
+    assert min(steps(product(6, 512, 16384))) == 64
