@@ -121,6 +121,7 @@ class Inliner:
         self.separator = separator
         self._materialised = materialised
         self._reducing: dict[int, tuple[Tensor, bool]] = {}
+        self._trees: dict[int, tuple[Tensor, int]] = {}
 
     def expand(self, root: Tensor) -> Expansion:
         """The root's body, everything inlined that is not materialised."""
@@ -144,6 +145,18 @@ class Inliner:
         if known is None:
             known = self._reducing[id(tensor)] = (tensor, self._reduces(tensor))
         return known[1]
+
+    def size(self, tensor: Tensor) -> int:
+        """``expand(tensor).size``, of which nothing is expanded."""
+        known = self._trees.get(id(tensor))
+        if known is None:
+            known = self._trees[id(tensor)] = (tensor, self._nodes(self.separator.body(tensor)))
+        return known[1]
+
+    def _nodes(self, value: Value) -> int:
+        if isinstance(value, Load) and self.is_inlined(value):
+            return self.size(value.source)
+        return 1 + sum(map(self._nodes, value.children()))
 
     def _reduces(self, tensor: Tensor) -> bool:
         if self.separator.has_reduction(tensor):

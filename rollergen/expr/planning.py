@@ -15,7 +15,7 @@ from rollergen.expr.empties import is_empty
 from rollergen.expr.inlining import Expansion, Inliner, Read, Separator, reductions_of
 from rollergen.expr.joint_sums import is_joint
 from rollergen.expr.language import Tensor
-from rollergen.expr.one_stage import Misfit, OneStage, RowLimits, fitted, injective
+from rollergen.expr.one_stage import LARGEST_BODY, Misfit, OneStage, RowLimits, fitted, injective
 from rollergen.expr.reads import computed_tensors, producers_first
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import Binary, Cast, Load, Select, Unary, Value, loads, takes, walk
@@ -58,11 +58,14 @@ class Planner:
         separator, rows = self._separator, self._rows
         cuts = [*stored, *self._tables]
         roots = list(dict.fromkeys((*self._outputs, *(one.tensor for one in cuts))))
+        fits: dict[int, tuple[Expansion, OneStage | Misfit]] = {}
         while True:
             inliner = Inliner(separator, {id(root) for root in roots})
-            fits = {id(root): fitted(inliner.expand(root), separator, rows) for root in roots}
-            expansions = {key: expansion for key, (expansion, _) in fits.items()}
-            tried = {key: stage for key, (_, stage) in fits.items()}
+            for root in roots:
+                if id(root) not in fits:
+                    fits[id(root)] = fitted(inliner.expand(root), separator, rows)
+            expansions = {id(root): fits[id(root)][0] for root in roots}
+            tried = {id(root): fits[id(root)][1] for root in roots}
             stages = {key: one for key, one in tried.items() if isinstance(one, OneStage)}
             problem = _problem(expansions, tried, inliner)
             if problem is not None:
@@ -75,6 +78,8 @@ class Planner:
                 cut = found
             roots.append(cut.tensor)
             cuts.append(cut)
+            inlining = {id(root) for root in roots if any(r.tensor is cut.tensor for r in _reads(expansions, root))}
+            fits = {key: one for key, one in fits.items() if key not in inlining}  # others stay as they are
 
     def all_stored(self) -> tuple[Cut, ...]:
         """What is stored where nothing is inlined that may be stored as well."""
@@ -114,6 +119,10 @@ class Planner:
 
 def _read(load: Load) -> Read:
     return Read(load.source, load.indices, ())
+
+
+def _reads(expansions: dict[int, Expansion], root: Tensor) -> tuple[Read, ...]:
+    return expansions[id(root)].reads if id(root) in expansions else ()
 
 
 def _long(expansion: Expansion, names: Iterable[str]) -> list[str]:
@@ -233,6 +242,8 @@ def _to_materialise(
         ordered = [t for t in ordered if id(t) in shared]
     reducing = [t for t in ordered if inliner.reduces(t)]
     for tensor in reversed(reducing):
+        if inliner.size(tensor) > LARGEST_BODY:
+            continue  # it is not one stage, whatever it is
         worth = shared or separator.has_reduction(tensor) or _reused(expansion, tensor)
         if worth and isinstance(fitted(inliner.expand(tensor), separator, rows)[1], OneStage):
             return tensor

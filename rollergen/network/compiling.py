@@ -88,7 +88,8 @@ def compile(
         try:
             key = key_of(step)
             if key not in kernels:
-                kernels[key] = build(step.expression, target, inputs=step.given, **settings)
+                expression, given = step.defined()
+                kernels[key] = build(expression, target, inputs=given, **settings)
         except _NO_KERNEL as error:
             made += [(Step((one,), one.inputs, one.outputs, reason=str(error)), None) for one in step.nodes]
         else:
@@ -110,8 +111,9 @@ def _steps(network: Network, target: Device, cache: bool, options: BuildOptions)
         try:
             key = key_of(step)
             if key not in known:
+                expression, given = step.defined()
                 made = build(
-                    step.expression, target, inputs=step.given, top_k=UNMEASURED, profile=False, cache=cache,
+                    expression, target, inputs=given, top_k=UNMEASURED, profile=False, cache=cache,
                     options=options,
                 )  # fmt: skip
                 known[key] = made.predicted_time
