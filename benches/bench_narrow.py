@@ -114,14 +114,15 @@ SCALES = {"s": np.float32(1), "z": np.uint8(128), "t": np.float32(1 / 512), "i":
 QUANTISED = {"scale": 1.0, "zero_point": 120, "dtype": "uint8"}
 
 
-def quantised_matmul(m: int, n: int, k: int) -> Case:
+def quantised_matmul(m: int, n: int, k: int, narrow: bool = False) -> Case:
     tensors = lambda: (T("A", (m, k), "uint8"), T("B", (k, n), "int8", constant=True), 1.0, 1 / 512)
     make = lambda: rg.ops.quantized_matmul(*tensors(), a_zero_point=128, **QUANTISED)
     peers = {"ONNX Runtime": onnx("QLinearMatMul", (m, n), "uint8", (1,), "aszbtiuo", SCALES)}
-    return Case("quantised", f"quantised matmul {m}x{n}x{k}", make, peers, m * n * k, 1 / 255)
+    name = f"quantised matmul {m}x{n}x{k}{', of 7 bits' if narrow else ''}"
+    return Case("quantised", name, make, peers, m * n * k, 1 / 255, narrow)
 
 
-def quantised_conv(channels: int, side: int, filters: int, size: int, stride: int = 1) -> Case:
+def quantised_conv(channels: int, side: int, filters: int, size: int, stride: int = 1, narrow: bool = False) -> Case:
     half = size // 2
     out, weight = (side + 2 * half - size) // stride + 1, (filters, channels, size, size)
     tensors = lambda: (T("X", (1, channels, side, side), "uint8"), T("W", weight, "int8", constant=True), 1.0, 1 / 512)
@@ -130,7 +131,8 @@ def quantised_conv(channels: int, side: int, filters: int, size: int, stride: in
     shape = (1, filters, out, out)
     peers = {"ONNX Runtime": onnx("QLinearConv", shape, "uint8", (1,), "aszbtiuo", SCALES, **settings)}
     name = f"quantised convolution {size}x{size}/{stride} {channels}x{side}x{side} to {filters}"
-    return Case("quantised", name, make, peers, filters * channels * size * size * out * out, 1 / 255)
+    name += ", of 7 bits" if narrow else ""
+    return Case("quantised", name, make, peers, filters * channels * size * size * out * out, 1 / 255, narrow)
 
 
 def half(m: int, n: int, k: int, dtype: str) -> Case:
@@ -150,6 +152,8 @@ CASES = (
     quantised_matmul(128, 768, 3072), quantised_matmul(512, 512, 512), quantised_matmul(1, 4096, 4096),
     quantised_conv(64, 56, 64, 3), quantised_conv(256, 56, 64, 1), quantised_conv(128, 28, 128, 3),
     quantised_conv(256, 14, 256, 3), quantised_conv(3, 224, 64, 7, 2), quantised_conv(128, 56, 128, 3, 2),
+    quantised_matmul(128, 768, 3072, True), quantised_conv(64, 56, 64, 3, narrow=True),
+    quantised_conv(256, 56, 64, 1, narrow=True), quantised_conv(128, 28, 128, 3, narrow=True),
     half(512, 512, 512, "float16"), half(512, 512, 512, "bfloat16"), half(128, 3072, 768, "bfloat16"),
 )  # fmt: skip
 
