@@ -13,7 +13,7 @@ from rollergen.hal.languages import language
 from rollergen.hal.load import known_names, load_device
 from rollergen.hal.probes.host import HOST, completed_on
 from rollergen.hal.probes.host_facts import cpu_model
-from rollergen.hal.runtimes.opencl_devices import Present, chosen, listed, mismatch, placed, runs_on, spec_of
+from rollergen.hal.runtimes.opencl_devices import Present, chosen, is_placed, listed, mismatch, placed, runs_on, spec_of
 from rollergen.hal.runtimes.protocol import Runtime
 from rollergen.hal.spec import Device
 
@@ -52,7 +52,7 @@ def opencl_runtime_for(device: Device) -> Runtime:
     """
     from rollergen.hal.runtimes.opencl_platforms import present_devices
 
-    if device.name == HOST or completed_on(device) is not None:
+    if _of_the_host(device):
         return host_runtime_for(device)
     try:
         found = [facts for facts, _ in present_devices()]
@@ -80,9 +80,14 @@ def opencl_device_present(which: str) -> Device:
     return placed(spec_of(facts, map(load_device, names)), facts)
 
 
+def _of_the_host(device: Device) -> bool:
+    """Whether its programs run in this process' memory: the spec of this machine's CPU, unless it was placed."""
+    return not is_placed(device) and (device.name == HOST or completed_on(device) is not None)
+
+
 def opencl_mismatch(device: Device) -> str:
     """`opencl_devices.mismatch` with the device that the spec's programs run on, once OpenCL is in use."""
-    if "pyopencl" not in sys.modules or device.name == HOST or completed_on(device) is not None:
+    if "pyopencl" not in sys.modules or _of_the_host(device):
         return ""
     from rollergen.hal.runtimes.opencl_platforms import present_devices
 

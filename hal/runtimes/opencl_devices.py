@@ -16,7 +16,8 @@ GPU, PLATFORM, PLACE = "gpu", "platform", "place"
 several devices the one on which this copy of the spec runs (`placed`)."""
 
 _MODEL = re.compile(r"\bMI\d{2,3}[A-Z]?\b", re.IGNORECASE)
-"""In the name of a board that says which card it is; others are "AMD Radeon Graphics" or "Device 66a1"."""
+"""In the name of a board that says which card it is; others are "AMD Radeon Graphics" or "Device 66a1", and
+"AMD Instinct MI60 / MI50" is both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ def describes(device: Device, present: Present) -> bool:
         return bool(card) and names_card(card, present.name)
     if target.arch != present.architecture:
         return False
-    return names_card(card, present.board) if card and _MODEL.search(present.board) else device.units == present.units
+    says = card and len(set(_MODEL.findall(present.board))) == 1
+    return names_card(card, present.board) if says else device.units == present.units
 
 
 def runs_on(device: Device, present: Present) -> bool:
@@ -98,6 +100,12 @@ def placed(device: Device, present: Present) -> Device:
         for one in device.targets
     )  # fmt: skip
     return replace(device, targets=tuple(targets))
+
+
+def is_placed(device: Device) -> bool:
+    """Whether this copy of the spec runs on one device that was chosen for it."""
+    target = opencl_target(device)
+    return target is not None and PLACE in dict(target.dialect)
 
 
 def spec_of(present: Present, specs: Iterable[Device]) -> Device:

@@ -9,6 +9,7 @@ from rollergen.measure.bench import LocalBench
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.profiler import propose
 from rollergen.runtime.executor import executor_for
+from rollergen.runtime.opencl_session import OpenCLSession
 from rollergen.verify import collect as collecting
 from rollergen.verify.protocol import Protocol
 from tests.measure.faulty import CPU, RIGHT
@@ -18,7 +19,8 @@ ORACLE = expression_oracle((rg.ops.relu(rg.tensor("X", (1000,)), name="Y"),), RI
 
 def with_arrays(bench):
     """Ranks whose session has an output."""
-    return {rank for rank, session in bench._ready.items() if "Y" in session._arrays}
+    arrays = lambda session: session._set if isinstance(session, OpenCLSession) else session._arrays
+    return {rank for rank, session in bench._ready.items() if "Y" in arrays(session)}
 
 
 def test_outputs_of_those_used_last_are_kept_and_the_others_get_new_ones_when_they_are_timed():

@@ -13,6 +13,8 @@ from rollergen.gate.oracle import expression_oracle
 from rollergen.gate.program_oracle import program_oracle
 from rollergen.measure.profiler import cache_state, fastest, measure, propose
 from rollergen.runtime.executor import executor_for
+from rollergen.runtime.opencl_session import OpenCLSession
+from rollergen.runtime.session import Reading
 from rollergen.targets import resolve
 from tests import programs
 from tests.opencl.devices import on_pocl
@@ -54,7 +56,9 @@ class Delayed:
 
     def session(self):
         session = self.compiled.session()
-        repeat = session.repeat
+        reading, repeat = session.reading, session.repeat
+        if isinstance(session, OpenCLSession):  # which reads events, not the clock of `repeat`
+            session.reading = lambda sweep: Reading(*(seconds + DELAY for seconds in reading(sweep)[:2]))
         session.repeat = lambda calls, sweep: repeat(calls, sweep) + (time.sleep(DELAY * calls) or DELAY)
         return session
 

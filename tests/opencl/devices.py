@@ -7,8 +7,8 @@ from rollergen.hal.runtimes.opencl_platforms import present_devices
 POCL = "pocl"
 
 
-def facts():
-    return chosen(POCL, [facts for facts, _ in present_devices()])
+def facts(which=POCL):
+    return chosen(which, [facts for facts, _ in present_devices()])
 
 
 def on_pocl(name="mi50"):

@@ -21,10 +21,18 @@ AMD = Present(
 )  # fmt: skip
 """An MI50 as ROCm 7 describes it (AlphaMine-Tech/alpha-miner, issue 5; the platform's lines: nanominer, issue 104)."""
 
+MI210 = replace(AMD, name="gfx90a:sramecc+:xnack-", board="AMD Instinct MI210", units=104, clock_mhz=1700)
+"""Name, board, units and clock as ROCm lists them (ROCm/legacy-rocm-build, issues 2595 and 3460)."""
+MI300X = replace(AMD, name="gfx942:sramecc+:xnack-", board="AMD Instinct MI300X", units=304, clock_mhz=2100)
+"""The same of an MI300X (ROCm/legacy-rocm-build, issues 4021 and 4414)."""
+BOTH = replace(AMD, board="AMD Instinct MI60 / MI50")
+"""What ROCm 6 calls an MI50, and an MI60, which has 64 units (lamikr/rocm_sdk_builder, issue 180)."""
+
 MALI = Present(
-    0, 0, "ARM Platform", "ARM OpenCL 2.0 v1.r20p0", "Mali-G71", "ARM", "", frozenset({"GPU"}), 8, 1037, True
-)
-"""Platform and vendor as of a Mali-G610 (hominoids/sgminer-arm, issue 12)."""
+    0, 0, "ARM Platform", "ARM OpenCL 2.0 v1.r9p0-01rel0.37c12a13c46b4c2d9d736e0d5ace2e5e", "Mali-G71", "ARM", "",
+    frozenset({"GPU"}), 8, 5, True,
+)  # fmt: skip
+"""A HiKey 960's as clinfo lists it, its clock too (96boards-hikey/linux, pull request 59)."""
 
 LLVMPIPE = Present(
     1, 0, "rusticl", "Mesa/X.org OpenCL 3.0", "llvmpipe (LLVM 15.0.6, 256 bits)", "Mesa/X.org", "", frozenset({"CPU"}), 2,
@@ -51,8 +59,9 @@ def specs():
         (AMD, "mi50"),
         (replace(AMD, name="gfx906+sram-ecc", board="Vega 20 [Radeon Pro VII/Radeon Instinct MI50 32GB]", units=60), "mi50"),
         (replace(AMD, name="gfx906", board="Device 66a1"), "mi50"),
-        (replace(AMD, name="gfx90a:sramecc+:xnack-", board="AMD Instinct MI210", units=104), "mi210"),
-        (replace(AMD, name="gfx942:sramecc+:xnack-", board="AMD Instinct MI300X", units=304), "mi300x"),
+        (BOTH, "mi50"),
+        (MI210, "mi210"),
+        (MI300X, "mi300x"),
         (MALI, "mali-g71"),
         (replace(MALI, name="Mali-G71 MP20"), "mali-g71"),
     ],
@@ -65,6 +74,7 @@ def test_a_present_device_finds_its_spec(present, name):
 @pytest.mark.parametrize(
     ("present", "message"),
     [
+        (replace(BOTH, units=64), "its architecture is that of mi50"),
         (replace(AMD, units=64), r"its architecture is that of mi50, which .* rollergen devices probe --opencl 0:0"),
         (replace(AMD, name="gfx90a", board="AMD Instinct MI250X/MI250", units=104), "its architecture is that of mi210"),
         (replace(AMD, name="gfx942", board="AMD Instinct MI325X", units=304), "its architecture is that of mi300x"),
