@@ -36,6 +36,16 @@ def contractions() -> Iterator[Case]:
     yield Case("contraction", f"linear {rows}x{inputs} to {outputs}", make, linear)
 
 
+def few_rows() -> Iterator[Case]:
+    """Linear layers whose weights (N, K) come with the call, and a vector times a matrix (K, N)."""
+    for rows, inputs, outputs in ((2, 1024, 4096), (8, 4096, 4096), (16, 768, 3072), (7, 768, 1000)):
+        make = lambda m=rows, k=inputs, n=outputs: rg.ops.linear(T("X", (m, k)), T("W", (n, k)), name="Y")
+        name = f"linear {rows}x{inputs} to {outputs}, weights of the call"
+        yield Case("few rows", name, make, Operation("linear", (rows, outputs)))
+    make = lambda: rg.ops.matmul(T("A", (1, 11008)), T("B", (11008, 4096)), name="C")
+    yield Case("few rows", "matmul 1x4096x11008", make, Operation("matmul", (1, 4096)))
+
+
 def _conv(
     kind: str, image: tuple[int, ...], filters: int, size: int, stride: int, padding: int, groups: int = 1
 ) -> Case:
@@ -166,7 +176,7 @@ def transposes() -> Iterator[Case]:
 CASES = tuple(
     case
     for family in (
-        contractions, convolutions, depthwise, pooling, reductions, row_resident, elementwise,
+        contractions, few_rows, convolutions, depthwise, pooling, reductions, row_resident, elementwise,
         resizing, transposes,
     )
     for case in family()

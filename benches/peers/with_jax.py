@@ -84,8 +84,8 @@ def _conv_transpose1d(x: Any, w: Any, stride: int, padding: int) -> Any:
     return jax.lax.conv_general_dilated(x, flipped, (1,), pads, lhs_dilation=(stride,))
 
 
-def _linear(x: Any, w: Any, bias: Any) -> Any:
-    return x @ w.T + bias
+def _linear(x: Any, w: Any, bias: Any = None) -> Any:
+    return x @ w.T if bias is None else x @ w.T + bias
 
 
 def _table() -> Mapping[str, Function]:

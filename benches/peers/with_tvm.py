@@ -104,11 +104,13 @@ def _table() -> Mapping[str, Function]:
 def call(operation: Operation, arrays: Arrays) -> Call:
     import tvm
 
-    made = offered(_table(), operation, "TVM")
-    if operation.name == "linear":  # its weights are constant, and laid out once
-        arrays = arrays[0], np.ascontiguousarray(arrays[1].T), arrays[2]
+    made, settings = offered(_table(), operation, "TVM"), dict(operation.settings)
+    if operation.name == "linear" and operation.weights:  # they are constant, and laid out once
+        arrays = arrays[0], np.ascontiguousarray(arrays[1].T), *arrays[2:]
+    elif operation.name == "linear":
+        settings["transpose_b"] = True
     try:
-        kernel = _compiled(lambda *inputs: made(*inputs, **operation.settings), arrays, operation.name in _ROWS)
+        kernel = _compiled(lambda *inputs: made(*inputs, **settings), arrays, operation.name in _ROWS)
     except Exception as error:  # whatever its passes raise, there is no code to time
         raise AbsentError(f"TVM fails: {(str(error).splitlines() or [repr(error)])[-1][:200]}") from None
     inputs = [tvm.runtime.tensor(array) for array in arrays]

@@ -30,8 +30,14 @@ def _linear():
     return rg.ops.linear(*tensors)
 
 
+def _linear_of_the_call():
+    return rg.ops.linear(rg.tensor("X", (7, 33)), rg.tensor("W", (9, 33)))
+
+
 CHECKED = [one for one in CASES if one.name in SMALL]
 CHECKED += [Case("contraction", "small matmul", _product, Operation("matmul", (33, 17)))]
+of_the_call = Operation("linear", (7, 9))
+CHECKED += [Case("few rows", "small linear, weights of the call", _linear_of_the_call, of_the_call)]
 CHECKED += [Case("contraction", "small linear", _linear, Operation("linear", (7, 9), weights=(1, 2)))]
 
 
@@ -47,7 +53,7 @@ def _small(name, shapes, out, settings=None, constant=(), ours=None):
 
 def _each():
     """Every operation at least once: odd extents, and axes of each place."""
-    yield from CHECKED[-2:]
+    yield from CHECKED[-3:]
     yield _small("matmul", [(1, 65), (65, 17)], (1, 17))
     yield _small("batch_matmul", [(3, 7, 18), (3, 18, 5)], (3, 7, 5))
     for channels, filters, groups in ((6, 5, 1), (6, 6, 6), (6, 12, 6), (6, 4, 2)):
