@@ -139,7 +139,7 @@ class Choice:
     account: Account
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def choice(
     op: TensorOp, device: Device, rules: AlignmentRules, count: int, room: int | None = None,
     search: str = ALL,

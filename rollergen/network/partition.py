@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache as once
+from functools import lru_cache
 from typing import Any
 
 from rollergen.errors import RollergenError
@@ -178,7 +178,7 @@ class _Partition:
         text = _text(made, self.values, self.network.constants)
         moved = [name in self.last for name in given]
         alike = text and repr((text, [one.name for one in made[-1].outputs].index(value.name), moved, last))
-        defined = once(lambda: self._definition(value, made, given))
+        defined = lru_cache(maxsize=1)(lambda: self._definition(value, made, given))
         return Step(made, given, (stored_last(value) if last else value,), defined, alike=alike)
 
     def _definition(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import cache as once
+from functools import lru_cache
 from typing import Any
 
 from rollergen.build import Terms
@@ -71,7 +71,7 @@ class Stored:
 
     def _definitions(self, last: Collection[str]) -> Callable[[], dict[str, Step]]:
         taking = self._terms.device.kind.machine is None
-        return once(lambda: {one.outputs[0].name: one for one in steps_of(self._network, taking, last)})
+        return lru_cache(maxsize=1)(lambda: {one.outputs[0].name: one for one in steps_of(self._network, taking, last)})
 
     def _kernel(self, made: Made, step: Step) -> Kernel:
         terms = self._terms
