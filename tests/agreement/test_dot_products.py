@@ -77,6 +77,12 @@ def image_with_a_zero_point(a, b):
     return rg.ops.quantized_conv2d(x, w, 0.5, 0.25, padding=1, x_zero_point=bounds(a)[1], dtype="float64")
 
 
+def padded_behind(a, b):
+    """What lies beyond the image is found by a copy of a copy, which takes the zero point off."""
+    x, w = T("X", (1, 6, 8, 9), a), T("W", (12, 6, 2, 2), b)
+    return rg.ops.quantized_conv2d(x, w, 0.5, 0.25, padding="same", x_zero_point=bounds(a)[1], dtype="float64")
+
+
 def both_with_zero_points(a, b):
     x, w = T("X", (1, 8, 5, 6), a), T("W", (7, 8, 3, 3), b)
     return rg.ops.quantized_conv2d(x, w, 0.5, 0.25, padding=1, x_zero_point=2, w_zero_point=-100, dtype="float64")
@@ -90,7 +96,7 @@ CASES = [
     (pixel_by_pixel, "int8", "int8"),
     (zero_points, "int8", "int8"), (zero_points, "uint8", "int8"), (zero_points, "uint8", "uint8"),
     (image_with_a_zero_point, "uint8", "int8"), (image_with_a_zero_point, "int8", "int8"),
-    (both_with_zero_points, "int8", "int8"), (both_with_zero_points, "uint8", "int8"),
+    (padded_behind, "uint8", "int8"), (both_with_zero_points, "int8", "int8"), (both_with_zero_points, "uint8", "int8"),
 ]  # fmt: skip
 WIDE = [
     (matmul, "int16", "int16"), (with_a_tail, "int16", "int16"), (constant, "uint8", "int16"), (weights_by_rows, "int16", "int8"),
