@@ -51,6 +51,8 @@ class Sizes:
     l1: int = 1 << 12
     l2: int = 1 << 18
     dram: int = 1 << 27
+    chased: int = 1 << 29
+    """Of a chase through memory, a quarter of which it touches: 128 MiB would lie in a third level of 32."""
     shared: int = 1 << 13
 
 
@@ -143,7 +145,8 @@ class OpenCLBench:
     def latency_clocks(self, layer: str) -> Meter:
         """Clocks of one dependent load of l1, l2 or dram: each launch goes on where the last one ended, so that it
         meets nothing that is nearer because it was just read."""
-        chain = self.runtime.wrap(ring(getattr(self.sizes, layer)))
+        size = self.sizes.chased if layer == "dram" else getattr(self.sizes, layer)
+        chain = self.runtime.wrap(ring(size))
         text = """kernel void chase(global int *out, global const int *next, int steps) {
   int at = out[0];
   for (int k = 0; k < steps; k++) at = next[at];

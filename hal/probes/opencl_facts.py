@@ -27,8 +27,9 @@ EXTENSIONS = {"float64": "cl_khr_fp64", "float16": "cl_khr_fp16"}
 LAYERS = ("registers", "shared", "l1", "l2", "dram")
 _LEAST_CACHE_BYTES, _LEAST_LINE_BYTES = 1 << 16, 16
 _WIDTH_TEXT = "kernel void width(global float *x) { x[get_global_id(0)] += 1; }"
-UNKNOWN_CLOCK_MHZ = 1000.0
-"""Of a device that tells none: rates in clocks are then rates in nanoseconds."""
+UNKNOWN_CLOCK_MHZ, _LEAST_CLOCK_MHZ = 1000.0, 50
+"""Of a device that tells none: rates in clocks are then rates in nanoseconds.  Less is no clock of kernels: a Mali-G71
+tells 5 MHz (96boards-hikey/linux, pull request 59)."""
 
 
 def base_of(runtime: BufferRuntime) -> Device:
@@ -109,7 +110,8 @@ def driver_figures(runtime: BufferRuntime, base: Device) -> Iterator[tuple[str, 
     device = runtime.device
     threads, local = runtime.limits.threads, _rounded_down(int(device.local_mem_size))
     yield "units", int(device.max_compute_units)
-    yield "clock_mhz", float(device.max_clock_frequency) or UNKNOWN_CLOCK_MHZ
+    clock = float(device.max_clock_frequency)
+    yield "clock_mhz", clock if clock >= _LEAST_CLOCK_MHZ else UNKNOWN_CLOCK_MHZ
     yield "execution_width", _width(runtime, base)
     yield "limits.threads_per_block", min(threads, MOST_THREADS)
     if min(threads, MOST_THREADS) > base.limits.threads_per_unit:

@@ -20,7 +20,7 @@ from rollergen.hal.runtimes.opencl_platforms import present_devices
 from rollergen.hal.spec import Device
 
 MOST_THREADS = 256
-DRAM_BYTES = 1 << 27
+DRAM_BYTES, CHASED_BYTES = 1 << 27, 1 << 29
 CACHED = ("l1", "l2", "dram")
 Key = tuple[str, str, int]
 """What a meter reads: "peak" of an instruction, "read" of a layer by a width, "latency" of a layer, "shared" by a
@@ -74,9 +74,9 @@ def _sizes(found: _Findings) -> Sizes:
     """In each layer by far, and no more than an eighth of the memory.  Of memory so much that no cache holds it: the
     largest one is not what drivers call the cache (Intel's tells its second level)."""
     memory, cache = found.values["dram.capacity_bytes"], found.values.get("l2.capacity_bytes", 1 << 22)
-    dram = 1 << int(min(memory / 8, DRAM_BYTES)).bit_length() - 1
+    dram, chased = (1 << int(min(memory / 8, most)).bit_length() - 1 for most in (DRAM_BYTES, CHASED_BYTES))
     l2 = 1 << int(min(1 << 20, cache / 4)).bit_length() - 1
-    return Sizes(l2=l2, dram=dram)
+    return Sizes(l2=l2, dram=dram, chased=chased)
 
 
 def _meters(found: _Findings, base: Device, bench: OpenCLBench) -> Iterator[tuple[Key, Meter]]:

@@ -35,7 +35,9 @@ def import_pyopencl() -> Any:
     try:
         import pyopencl
     except ImportError as error:
-        raise RuntimeUnavailableError(f"pyopencl is missing ({error}); {INSTALL}") from None
+        raise RuntimeUnavailableError(
+            f'pyopencl is missing ({error}); {INSTALL}, or pip install "rollergen[opencl]" for a GPU with a driver'
+        ) from None
     return pyopencl
 
 

@@ -297,7 +297,7 @@ def test_without_pyopencl_the_error_says_what_to_install():
         "except Exception as error: print(type(error).__name__, error)\n"
     )
     assert found.stdout.startswith("RuntimeUnavailableError pyopencl is missing"), found.stderr
-    assert 'pip install "rollergen[cpu]"' in found.stdout
+    assert 'pip install "rollergen[cpu]"' in found.stdout and 'pip install "rollergen[opencl]"' in found.stdout
 
 
 def test_importing_the_hardware_layer_does_not_import_pyopencl_or_jsonschema():

@@ -16,7 +16,7 @@ from rollergen.hal.load import load_device, save_device
 from rollergen.hal.probes import opencl_probe
 from rollergen.hal.probes.meters import Patience
 from rollergen.hal.probes.opencl_bench import OpenCLBench, Sizes
-from rollergen.hal.probes.opencl_facts import base_of, told
+from rollergen.hal.probes.opencl_facts import base_of, driver_figures, told
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.opencl_devices import describes
 from rollergen.hal.runtimes.opencl_platforms import present_devices
@@ -24,7 +24,7 @@ from rollergen.targets import resolve
 from tests.opencl.devices import facts
 
 pytest.importorskip("pyopencl", reason="the extra [cpu] is not installed")
-SMALL = Sizes(dram=1 << 20)
+SMALL = Sizes(dram=1 << 20, chased=1 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,16 @@ def test_a_driver_tells_limits_and_the_rest_is_called_assumed(runtime, tmp_path)
     assert origins["units"][0] == "measured" and origins["schedulers"] == ("assumed", "as mi50 has it")
     save_device(spec, tmp_path / "mine.json")
     assert load_device(tmp_path / "mine.json") == spec
+
+
+@pytest.mark.parametrize(("says", "clock"), [(5, 1000.0), (0, 1000.0), (650, 650.0)])
+def test_a_clock_that_no_kernel_runs_at_is_not_believed(says, clock, runtime, monkeypatch):
+    told = SimpleNamespace(max_clock_frequency=says)
+    view = lambda name: getattr(told, name, None) if name in vars(told) else getattr(runtime.device, name)
+    other = replace_extensions(runtime, runtime.extensions)
+    monkeypatch.setattr(other, "device", type("Slow", (), {"__getattr__": lambda self, name: view(name)})())
+    figures = driver_figures(other, load_device("mali-g71"))
+    assert next(value for path, value in figures if path == "clock_mhz") == clock
 
 
 def test_what_a_device_does_not_compute_in_is_no_instruction_of_it(runtime):
