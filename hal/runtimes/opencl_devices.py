@@ -128,6 +128,11 @@ def chosen(which: str, found: Sequence[Present]) -> Present:
 
     "": the best that is no CPU.  RuntimeUnavailableError that lists what is present.
     """
+    if not found:
+        raise RuntimeUnavailableError(
+            "no OpenCL platform here has a device; a GPU's comes with its driver (AMD's: rocm-opencl-runtime) and the "
+            'right to open it, and clinfo lists it; a CPU\'s with pip install "rollergen[cpu]"'
+        )
     if not which:
         return best(found)
     platform, _, device = which.partition(":")

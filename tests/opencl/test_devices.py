@@ -119,6 +119,12 @@ def test_a_device_that_is_not_there_is_answered_with_those_that_are(which):
         chosen(which, EVERY)
 
 
+@pytest.mark.parametrize("which", ["", "0:0"])
+def test_platforms_without_a_device_are_answered_with_what_brings_one(which):
+    with pytest.raises(RuntimeUnavailableError, match=r"no OpenCL platform here has a device; .*rocm-opencl-runtime.*\[cpu\]"):
+        chosen(which, [])
+
+
 def test_the_best_is_a_gpu_with_memory_of_its_own_and_never_a_cpu():
     small, large = replace(AMD, number=1, units=30), replace(AMD, number=2, unified=True, units=200)
     board = replace(AMD, number=3, kinds=frozenset({"ACCELERATOR"}), units=500)
