@@ -77,8 +77,9 @@ def describes(device: Device, present: Present) -> bool:
         return bool(card) and names_card(card, present.name)
     if target.arch != present.architecture:
         return False
-    says = card and len(set(_MODEL.findall(present.board))) == 1
-    return names_card(card, present.board) if says else device.units == present.units
+    models = set(_MODEL.findall(present.board)) if card else set()
+    named = not models or names_card(card, present.board)
+    return named and (len(models) == 1 or device.units == present.units)
 
 
 def runs_on(device: Device, present: Present) -> bool:
