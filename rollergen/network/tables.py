@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from rollergen.bundle.tables import device_facts, quoted
-from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
+from rollergen.hal.dtypes import DTYPES
 
 
 def tables(
@@ -85,5 +86,5 @@ class _Values:
 
 def _npy_type(dtype: str) -> str:
     """How .npy files name it: floats that NumPy lacks are their bits."""
-    lacking = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
-    return np.dtype(lacking.get(dtype, dtype)).str
+    lacking = numpy_dtype(dtype).type.__module__ != "numpy"
+    return np.dtype(DTYPES[dtype].word if lacking else dtype).str
