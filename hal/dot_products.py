@@ -66,9 +66,12 @@ _TEXT = """PREFIXINT NAME(INT sum, INT a, INT b)
     return as_INT(total);
 #endif
 }"""
+_HALVES = "__builtin_astype({}, short __attribute__((ext_vector_type(COUNT))))"
+"""Words as twice as many numbers of 16 bits; OpenCL C itself has no vector of 32."""
 _CALLS = {
     "dot": "__builtin_ia32_vpdpbusdWIDTH(sum, a, b)",
-    "dot_pairs": "as_INT(as_UINT(sum) + as_UINT(__builtin_ia32_pmaddwdWIDTH(as_SHORTS(a), as_SHORTS(b))))",
+    "dot_pairs": "as_INT(as_UINT(sum) + as_UINT("
+    f"__builtin_ia32_pmaddwdWIDTH({_HALVES.format('a')}, {_HALVES.format('b')})))",
     "dot_signed": "__builtin_amdgcn_sdot4(a, b, sum, false)",
     "dot_unsigned": "as_int(__builtin_amdgcn_udot4(as_uint(a), as_uint(b), as_uint(sum), false))",
 }
@@ -84,7 +87,7 @@ def opencl_function(op: str, lanes: int, prefix: str) -> tuple[str, str]:
         "PREFIX": prefix, "NAME": name, "CALL": _CALLS[op], "GUARD": guards.get(lanes, "0"),
         "WIDTH": str(32 * lanes), "BITS": str(32 // in_a_word(left)),
         "LEFT": _number(left, "a"), "RIGHT": _number(right, "b"),
-        "UINT": f"uint{suffix}", "INT": f"int{suffix}", "SHORTS": f"short{2 * lanes}",
+        "UINT": f"uint{suffix}", "INT": f"int{suffix}", "COUNT": str(2 * lanes),
     }  # fmt: skip
     return name, _replaced(_TEXT, words)
 
