@@ -105,18 +105,15 @@ def build(
         raise ArgumentError("options.rank and verifier are both given; expected one of them")
     progress = progress or silent
     terms = terms_of(resolve(device), top_k, profile, options, verifier)
-    target, executor = terms.device, terms.executor
+    target = terms.device
     with shallow_enough("rg.build of the expression"):
         graph = planned(expr, target, options, inputs)
     if not graph.tensor_ops:
-        terms = replace(
-            terms, executor=None, varied=False
-        )  # no output has elements: there is nothing to check or to time
-        executor = None
+        terms = replace(terms, executor=None, varied=False)  # no element of an output is to be checked or timed
     keeps = cache and options.rank is None  # nobody knows whether a function is the same as the last time
     kept = Cache(graph, target, options, terms.count, terms.driver, terms.judge.identity) if keeps else None
     oracle = lambda: expression_oracle(_tensors(expr), graph.outputs)
-    found = kept.find() if kept else None
+    found, executor = kept.find() if kept else None, terms.executor
     if found is None:
         with collected_drops():
             with paused_collector():

@@ -63,8 +63,10 @@ def save(
                 ],
             }  # fmt: skip
             if language(device.kind.language).launchers:
-                predicted_s = sum(one.predicted_time for one in kernels if one is not None)
-                _write_launchers(fresh, described, len(distinct), predicted_s)
+                measured = [one.measured_time for one in kernels if one is not None]
+                measured_s = None if None in measured else sum(filter(None, measured))
+                times_s = sum(one.predicted_time for one in kernels if one is not None), measured_s
+                _write_launchers(fresh, described, len(distinct), times_s)
             described["files"] = {one.name: _sha256(one) for one in sorted(fresh.iterdir()) if one.is_file()}
             (fresh / MODEL).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
             take_place(fresh, target)
@@ -73,13 +75,15 @@ def save(
     return target
 
 
-def _write_launchers(directory: Path, described: Mapping[str, Any], kernels: int, predicted_s: float) -> None:
+def _write_launchers(
+    directory: Path, described: Mapping[str, Any], kernels: int, times_s: tuple[float, float | None]
+) -> None:
     for package, names in (("rollergen.network", LAUNCHERS), ("rollergen.bundle", HEADERS)):
         for name in names:
             (directory / name).write_bytes(files(package).joinpath("templates", name).read_bytes())
     manifests = [json.loads((directory / "kernels" / str(n) / MANIFEST).read_text("utf-8")) for n in range(kernels)]
     held = zlib.crc32((directory / WEIGHTS).read_bytes())
-    (directory / TABLES).write_text(tables(described, manifests, predicted_s, held), encoding="utf-8")
+    (directory / TABLES).write_text(tables(described, manifests, times_s, held), encoding="utf-8")
 
 
 def _described(value: Value) -> dict[str, Any]:

@@ -14,9 +14,13 @@ from rollergen.hal.dtypes import DTYPES
 
 
 def tables(
-    described: Mapping[str, Any], manifests: Sequence[Mapping[str, Any]], predicted_s: float, weights_crc32: int
+    described: Mapping[str, Any],
+    manifests: Sequence[Mapping[str, Any]],
+    times_s: tuple[float, float | None],
+    weights_crc32: int,
 ) -> str:
-    """The header's text.  ``described``: the contents of model.json; ``manifests``: of the distinct kernels."""
+    """The header's text.  ``described``: the contents of model.json; ``manifests``: of the distinct kernels;
+    ``times_s``: predicted and measured, None where one kernel was never measured."""
     values = _Values(described)
     launches: list[tuple[str, str]] = []
     for number, step in enumerate(described["steps"]):
@@ -25,7 +29,7 @@ def tables(
     signature = f"{described['title']}({', '.join(one['name'] for one in described['inputs'])})"
     lines = [
         "/* Written with the model: what run.c launches. */",
-        *device_facts(signature, manifests[0]["device"], predicted_s, None),
+        *device_facts(signature, manifests[0]["device"], *times_s),
         '#define WEIGHTS_FILE "weights.bin"',
         f"#define WEIGHTS_CHECKSUM UINT32_C({weights_crc32})",
         f"static const char *const SOURCES[] = {{{sources}}};",

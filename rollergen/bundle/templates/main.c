@@ -82,32 +82,10 @@ static struct session open_session(cl_device_id device, const char *directory) {
     cl_program program = build_program(session.context, device, directory, SOURCE_FILE);
     for (size_t b = 0; b < COUNT(BUFFERS); b++)
         session.memory[b] = new_memory(session.context, bytes_of(&BUFFERS[b]));
-    for (int l = 0; l < (int)COUNT(LAUNCHES); l++) {
-        session.kernels[l] = cl.clCreateKernel(program, LAUNCHES[l].entry, &status);
-        check(status, LAUNCHES[l].entry);
-        for (int a = 0; a < LAUNCHES[l].argument_count; a++) {
-            cl_mem *memory = &session.memory[LAUNCHES[l].arguments[a]];
-            check(cl.clSetKernelArg(session.kernels[l], (cl_uint)a, sizeof *memory, memory), "clSetKernelArg");
-        }
-    }
-    return session;
-}
-
-/* Runs the launches that pack constant inputs (`once`), or those of a call; the device's own seconds for them. */
-static double launch(struct session *session, int once) {
-    cl_event events[COUNT(LAUNCHES)];
-    double seconds = 0;
-    for (int l = 0; l < (int)COUNT(LAUNCHES); l++) {
-        size_t total = LAUNCHES[l].blocks * LAUNCHES[l].threads;
-        if (LAUNCHES[l].once == once)
-            check(cl.clEnqueueNDRangeKernel(session->queue, session->kernels[l], 1, NULL, &total, &LAUNCHES[l].threads, 0,
-                                            NULL, &events[l]),
-                  LAUNCHES[l].entry);
-    }
-    check(cl.clFinish(session->queue), "clFinish");
     for (int l = 0; l < (int)COUNT(LAUNCHES); l++)
-        if (LAUNCHES[l].once == once) seconds += seconds_of(events[l]);
-    return seconds;
+        session.kernels[l] = new_kernel(program, LAUNCHES[l].entry, LAUNCHES[l].argument_count, LAUNCHES[l].arguments,
+                                        session.memory);
+    return session;
 }
 
 /* ---- the test data ---- */
@@ -265,8 +243,8 @@ int main(int count, char **arguments) {
     struct session session = open_session(choose_device(any, wanted), directory);
     for (size_t t = 0; t < COUNT(TESTS); t++) {
         fill_buffers(&session, &TESTS[t], t % 2 ? 0x7F : 0xFF);
-        launch(&session, 1);
-        seconds = launch(&session, 0);
+        run_launches(session.queue, session.kernels, 1);
+        seconds = run_launches(session.queue, session.kernels, 0);
         for (int e = 0; e < TESTS[t].count; e++) passed &= passes(&session, TESTS[t].title, &TESTS[t].expectations[e]);
     }
     printf("%.4g us (device's own time of one call)\n%s\n", seconds * 1e6, passed ? "PASSED" : "FAILED");

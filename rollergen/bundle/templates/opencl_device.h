@@ -135,4 +135,30 @@ static double seconds_of(cl_event event) {
     return (double)(end - start) * 1e-9;
 }
 
+static cl_kernel new_kernel(cl_program program, const char *entry, int arguments, const int *numbers, cl_mem *memory) {
+    cl_int status;
+    cl_kernel kernel = cl.clCreateKernel(program, entry, &status);
+    check(status, entry);
+    for (int a = 0; a < arguments; a++)
+        check(cl.clSetKernelArg(kernel, (cl_uint)a, sizeof *memory, &memory[numbers[a]]), "clSetKernelArg");
+    return kernel;
+}
+
+/* Runs the launches that pack constant inputs (`once`), or those of a call; the device's own seconds for them. */
+static double run_launches(cl_command_queue queue, const cl_kernel *kernels, int once) {
+    cl_event events[COUNT(LAUNCHES)];
+    double seconds = 0;
+    for (int l = 0; l < (int)COUNT(LAUNCHES); l++) {
+        size_t total = LAUNCHES[l].blocks * LAUNCHES[l].threads;
+        if (LAUNCHES[l].once == once)
+            check(cl.clEnqueueNDRangeKernel(queue, kernels[l], 1, NULL, &total, &LAUNCHES[l].threads, 0,
+                                            NULL, &events[l]),
+                  LAUNCHES[l].entry);
+    }
+    check(cl.clFinish(queue), "clFinish");
+    for (int l = 0; l < (int)COUNT(LAUNCHES); l++)
+        if (LAUNCHES[l].once == once) seconds += seconds_of(events[l]);
+    return seconds;
+}
+
 #endif

@@ -74,23 +74,6 @@ static void write_weights(struct session *session, const char *directory) {
     fclose(file);
 }
 
-/* Runs the launches that pack weights (`once`), or those of a call; the device's own seconds for them. */
-static double launch(struct session *session, int once) {
-    cl_event events[COUNT(LAUNCHES)];
-    double seconds = 0;
-    for (size_t l = 0; l < COUNT(LAUNCHES); l++) {
-        size_t total = LAUNCHES[l].blocks * LAUNCHES[l].threads;
-        if (LAUNCHES[l].once == once)
-            check(cl.clEnqueueNDRangeKernel(session->queue, session->kernels[l], 1, NULL, &total, &LAUNCHES[l].threads, 0,
-                                            NULL, &events[l]),
-                  LAUNCHES[l].entry);
-    }
-    check(cl.clFinish(session->queue), "clFinish");
-    for (size_t l = 0; l < COUNT(LAUNCHES); l++)
-        if (LAUNCHES[l].once == once) seconds += seconds_of(events[l]);
-    return seconds;
-}
-
 static struct session *open_session(cl_device_id device, const char *directory) {
     cl_int status;
     cl_program programs[COUNT(SOURCES)];
@@ -101,16 +84,11 @@ static struct session *open_session(cl_device_id device, const char *directory) 
     check(status, "clCreateCommandQueue");
     for (size_t p = 0; p < COUNT(SOURCES); p++) programs[p] = build_program(context, device, directory, SOURCES[p]);
     for (size_t v = 0; v < COUNT(VALUES); v++) session->memory[v] = new_memory(context, VALUES[v].bytes);
-    for (size_t l = 0; l < COUNT(LAUNCHES); l++) {
-        session->kernels[l] = cl.clCreateKernel(programs[LAUNCHES[l].program], LAUNCHES[l].entry, &status);
-        check(status, LAUNCHES[l].entry);
-        for (int a = 0; a < LAUNCHES[l].argument_count; a++) {
-            cl_mem *memory = &session->memory[LAUNCHES[l].arguments[a]];
-            check(cl.clSetKernelArg(session->kernels[l], (cl_uint)a, sizeof *memory, memory), "clSetKernelArg");
-        }
-    }
+    for (size_t l = 0; l < COUNT(LAUNCHES); l++)
+        session->kernels[l] = new_kernel(programs[LAUNCHES[l].program], LAUNCHES[l].entry, LAUNCHES[l].argument_count,
+                                         LAUNCHES[l].arguments, session->memory);
     write_weights(session, directory);
-    launch(session, 1);
+    run_launches(session->queue, session->kernels, 1);
     return session;
 }
 
@@ -203,7 +181,7 @@ int main(int count, char **arguments) {
         write_memory(session->queue, session->memory[INPUTS[i]], VALUES[INPUTS[i]].bytes, inputs[i]);
         free(inputs[i]);
     }
-    double seconds = launch(session, 0);
+    double seconds = run_launches(session->queue, session->kernels, 0);
     for (size_t o = 0; o < COUNT(OUTPUTS); o++) {
         const struct value *value = &VALUES[OUTPUTS[o]];
         void *contents = allocate(value->bytes);
