@@ -251,14 +251,23 @@ def _divisions(body: Value, extents: Mapping[str, int]) -> Iterator[tuple[str, i
     """(axis, elements of a group) of the axes `extents` that a reduction in `body` divides into equal groups."""
     found = dict.fromkeys(
         (atom.index.names()[0], atom.divisor)
-        for node in walk(body)
-        if isinstance(node, Reduce)
+        for node in _outermost(body)
         for part in node.bodies
         for index in _all_indices(part)
+        if not index.is_affine
         for atom in _atoms(index)
         if isinstance(atom, FloorDiv) and str(atom.index) in extents
     )
     return (one for one in found if extents[one[0]] % one[1] == 0)
+
+
+def _outermost(value: Value) -> Iterator[Reduce]:
+    """Reductions that no other holds."""
+    if isinstance(value, Reduce):
+        yield value
+        return
+    for child in value.children():
+        yield from _outermost(child)
 
 
 def _all_indices(value: Value) -> Iterator[Index]:

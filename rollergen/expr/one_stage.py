@@ -148,11 +148,10 @@ def _single(expansion: Expansion, nodes: list[Reduce], axes: list[str]) -> OneSt
     first = nodes[0]
     if any(len(node.axes) != len(first.axes) for node in nodes) or not set(axes) <= free_axes(first):
         return None
+    if any(any(reductions_of(part)) for node in nodes for part in node.bodies):
+        return None
     body = _unified(expansion.body, nodes, first.bound)
     unified = list(reductions_of(body))
-    nested = any(any(reductions_of(part)) for node in unified for part in node.bodies)
-    if nested:
-        return None
     if len({node.key for node in unified}) > 1:
         joint = joint_sums(body, unified, axes)
         return None if joint is None else OneStage(joint, (), first.axes)

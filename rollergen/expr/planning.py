@@ -20,6 +20,8 @@ from rollergen.expr.reads import computed_tensors, producers_first
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import Binary, Cast, Load, Select, Unary, Value, loads, takes, walk
 
+LARGEST_LOOK = 100  # nodes; of an expression too large for one stage, what is looked at together (found by trial)
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -30,15 +32,40 @@ class Cut:
     reason: str
 
 
+class Roots:
+    """Tensors that are stored, and what others are as one stage that reads these."""
+
+    def __init__(self, tensors: Iterable[Tensor], separator: Separator, rows: RowLimits) -> None:
+        self.tensors = list(dict.fromkeys(tensors))
+        self.separator, self._rows = separator, rows
+        self._known: dict[int, tuple[Expansion, OneStage | Misfit]] = {}
+        self._renew()
+
+    def _renew(self) -> None:
+        self.inliner = Inliner(self.separator, {id(one) for one in self.tensors})
+
+    def fitted(self, tensor: Tensor) -> tuple[Expansion, OneStage | Misfit]:
+        if id(tensor) not in self._known:
+            self._known[id(tensor)] = fitted(self.inliner.expand(tensor), self.separator, self._rows)
+        return self._known[id(tensor)]
+
+    def store(self, tensor: Tensor) -> None:
+        """Stores one more: what it was inlined into is something else now, all other tensors stay as they are."""
+        self.tensors.append(tensor)
+        self._known = {
+            key: one for key, one in self._known.items() if not any(read.tensor is tensor for read in one[0].reads)
+        }
+        self._renew()
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tensors that are stored (``roots``), each as one stage, by id."""
+    """The tensors that are stored, each as one stage, by id."""
 
-    roots: tuple[Tensor, ...]
+    roots: Roots
     expansions: dict[int, Expansion]
     stages: dict[int, OneStage]
     cuts: tuple[Cut, ...]
-    inliner: Inliner
 
 
 class Planner:
@@ -55,31 +82,19 @@ class Planner:
     def plan(self, stored: tuple[Cut, ...] = ()) -> Plan:
         """Everything inlined first but what is ``stored``; then tensors are materialised one by one until every root
         is one stage."""
-        separator, rows = self._separator, self._rows
         cuts = [*stored, *self._tables]
-        roots = list(dict.fromkeys((*self._outputs, *(one.tensor for one in cuts))))
-        fits: dict[int, tuple[Expansion, OneStage | Misfit]] = {}
+        roots = Roots((*self._outputs, *(one.tensor for one in cuts)), self._separator, self._rows)
+        cuts += _below_large(roots)
         while True:
-            inliner = Inliner(separator, {id(root) for root in roots})
-            for root in roots:
-                if id(root) not in fits:
-                    fits[id(root)] = fitted(inliner.expand(root), separator, rows)
-            expansions = {id(root): fits[id(root)][0] for root in roots}
-            tried = {id(root): fits[id(root)][1] for root in roots}
-            stages = {key: one for key, one in tried.items() if isinstance(one, OneStage)}
-            problem = _problem(expansions, tried, inliner)
-            if problem is not None:
-                root, shared, reason = problem
-                cut = Cut(_to_materialise(expansions[id(root)], shared, inliner, rows), root, reason)
-            else:
-                found = _taken(expansions, stages, inliner) or _repeated_choice(expansions, stages, inliner)
-                if found is None:
-                    return Plan(tuple(roots), expansions, stages, tuple(cuts), inliner)
-                cut = found
-            roots.append(cut.tensor)
-            cuts.append(cut)
-            inlining = {id(root) for root in roots if any(r.tensor is cut.tensor for r in _reads(expansions, root))}
-            fits = {key: one for key, one in fits.items() if key not in inlining}  # others stay as they are
+            tried = {id(root): roots.fitted(root) for root in roots.tensors}
+            expansions = {key: expansion for key, (expansion, _) in tried.items()}
+            stages = {key: one for key, (_, one) in tried.items() if isinstance(one, OneStage)}
+            found = _problem(tried, roots) or _taken(expansions, stages, roots)
+            found = found or _repeated_choice(expansions, stages, roots)
+            if found is None:
+                return Plan(roots, expansions, stages, tuple(cuts))
+            roots.store(found.tensor)
+            cuts.append(found)
 
     def all_stored(self) -> tuple[Cut, ...]:
         """What is stored where nothing is inlined that may be stored as well."""
@@ -109,7 +124,7 @@ class Planner:
                for node in nodes for body in node.bodies for load in loads(body)):  # fmt: skip
             return None
         if len(nodes) > 1 or any(map(is_joint, nodes)):
-            tensor = _to_materialise(expansion, frozenset(), plan.inliner, self._rows)
+            tensor = _to_materialise(expansion, frozenset(), plan.roots)
             return Cut(tensor, expansion.root, "a contraction alone has tiles of its own")
         apart = [read.tensor for read in expansion.reads if self._separator.has_reduction(read.tensor)]
         if self._bare and apart and any(_outside(stage.body)):
@@ -146,7 +161,7 @@ def _operand(plan: Plan, expansion: Expansion) -> Cut | None:
     """A tensor that is computed anew at each of several reads of its elements by a reduction."""
     for read in expansion.reads:
         axes = (*_own_axes(expansion), *_long(expansion, read.scope))
-        if read.scope and not injective(read, expansion.extents, axes) and _computes(read.tensor, plan.inliner):
+        if read.scope and not injective(read, expansion.extents, axes) and _computes(read.tensor, plan.roots.inliner):
             return Cut(read.tensor, expansion.root, "a reduction reads its elements several times each")
     return None
 
@@ -164,19 +179,37 @@ def _computes(tensor: Tensor, inliner: Inliner) -> bool:
     return False
 
 
-def _problem(
-    expansions: dict[int, Expansion], tried: dict[int, OneStage | Misfit], inliner: Inliner
-) -> tuple[Tensor, frozenset[int], str] | None:
-    """(root, tensors that two roots compute, reason) of the first thing that cannot stay as it is."""
-    for key, one in tried.items():
+def _below_large(roots: Roots) -> Iterator[Cut]:
+    """Stores what has to be below roots that are too large to be expanded whole.
+
+    Tensors are taken from the first on, each expanded down to what is stored by then: this takes time in proportion to
+    their number, where roots that are expanded anew after each cut take the square of it."""
+    large = {id(one): size for one in roots.tensors if (size := roots.inliner.size(one)) > LARGEST_BODY}
+    for root in [one for one in roots.tensors if id(one) in large]:
+        reason = f"its {large[id(root)]} operations are too many for one stage"
+        for tensor in _topological(root, roots.separator):
+            while roots.inliner.size(tensor) > LARGEST_LOOK:
+                expansion, stage = roots.fitted(tensor)
+                if isinstance(stage, OneStage):
+                    break
+                cut = Cut(_to_materialise(expansion, frozenset(), roots), root, reason)
+                roots.store(cut.tensor)
+                yield cut
+
+
+def _problem(tried: dict[int, tuple[Expansion, OneStage | Misfit]], roots: Roots) -> Cut | None:
+    """What to store for the first root that is not one stage, or that reads what another root computes too."""
+    for expansion, one in tried.values():
         if isinstance(one, Misfit):
-            return expansions[key].root, frozenset(), one.reason
+            return Cut(_to_materialise(expansion, frozenset(), roots), expansion.root, one.reason)
     readers: dict[int, Tensor] = {}
-    for expansion in expansions.values():
-        read = {id(r.tensor) for r in expansion.reads if inliner.reduces(r.tensor)}
-        if any(readers.get(key, expansion.root) is not expansion.root for key in read):
-            return expansion.root, frozenset(read & readers.keys()), "several stages read it"
-        readers.update(dict.fromkeys(read, expansion.root))
+    for expansion, _ in tried.values():
+        root = expansion.root
+        read = {id(r.tensor) for r in expansion.reads if roots.inliner.reduces(r.tensor)}
+        if any(readers.get(key, root) is not root for key in read):
+            shared = frozenset(read & readers.keys())
+            return Cut(_to_materialise(expansion, shared, roots), root, "several stages read it")
+        readers.update(dict.fromkeys(read, root))
     return None
 
 
@@ -191,18 +224,18 @@ def _tables(outputs: tuple[Tensor, ...]) -> Iterator[Cut]:
                 yield Cut(table, reader, "its elements are taken at places that are read")
 
 
-def _taken(expansions: dict[int, Expansion], stages: dict[int, OneStage], inliner: Inliner) -> Cut | None:
+def _taken(expansions: dict[int, Expansion], stages: dict[int, OneStage], roots: Roots) -> Cut | None:
     """A tensor of elements that are taken from another, which a reduction reads: stored, it is an operand as others
     are, with tiles in the memory of blocks.  Rows that are kept take their elements as they go."""
     for key, expansion in expansions.items():
         for read in expansion.reads if stages[key].reduce else ():
-            if read.scope and takes(inliner.separator.body(read.tensor)):
+            if read.scope and takes(roots.separator.body(read.tensor)):
                 return Cut(read.tensor, expansion.root, "a reduction reads what is taken at places that are read")
     return None
 
 
 def _repeated_choice(
-    expansions: dict[int, Expansion], stages: dict[int, OneStage], inliner: Inliner
+    expansions: dict[int, Expansion], stages: dict[int, OneStage], roots: Roots
 ) -> Cut | None:
     """A concatenation, a mirrored border, ... whose elements a reduction of the root reads several times each.
 
@@ -214,7 +247,7 @@ def _repeated_choice(
         own = _own_axes(expansion)
         for read in expansion.reads:
             axes = (*own, *_long(expansion, read.scope))
-            chooses = read.scope and _chooses(inliner.separator.body(read.tensor))
+            chooses = read.scope and _chooses(roots.separator.body(read.tensor))
             if chooses and not injective(read, expansion.extents, axes):
                 reason = "it chooses between elements that a reduction reads several times each"
                 return Cut(read.tensor, expansion.root, reason)
@@ -228,15 +261,13 @@ def _chooses(body: Value) -> bool:
     return any(a - b and b - a for a, b in sides)
 
 
-def _to_materialise(
-    expansion: Expansion, shared: frozenset[int], inliner: Inliner, rows: RowLimits
-) -> Tensor:
+def _to_materialise(expansion: Expansion, shared: frozenset[int], roots: Roots) -> Tensor:
     """The last inlined tensor, in order of computation, that is one stage and worth storing.
 
     Worth storing are reductions, and what is computed from them if it is used more than once.
     """
     inlined = {id(read.tensor): read.tensor for read in reversed(expansion.reads)}
-    separator = inliner.separator
+    separator, inliner = roots.separator, roots.inliner
     ordered = [t for t in _topological(expansion.root, separator) if id(t) in inlined]
     if shared:
         ordered = [t for t in ordered if id(t) in shared]
@@ -245,16 +276,16 @@ def _to_materialise(
         if inliner.size(tensor) > LARGEST_BODY:
             continue  # it is not one stage, whatever it is
         worth = shared or separator.has_reduction(tensor) or _reused(expansion, tensor)
-        if worth and isinstance(fitted(inliner.expand(tensor), separator, rows)[1], OneStage):
+        if worth and isinstance(roots.fitted(tensor)[1], OneStage):
             return tensor
     if reducing:
         return next(t for t in reducing if separator.has_reduction(t))
-    return _cut_point(ordered, inliner)
+    return _cut_point(ordered, roots)
 
 
-def _cut_point(ordered: list[Tensor], inliner: Inliner) -> Tensor:
+def _cut_point(ordered: list[Tensor], roots: Roots) -> Tensor:
     """Where to cut an elementwise chain that grew too large: the last tensor of half the way there."""
-    sizes = [inliner.expand(t).size for t in ordered]
+    sizes = [roots.inliner.size(t) for t in ordered]
     small = [t for t, size in zip(ordered, sizes, strict=True) if size * size <= max(sizes)]
     return small[-1] if small else ordered[0]
 
@@ -271,7 +302,7 @@ def _reused(expansion: Expansion, tensor: Tensor) -> bool:
 
 
 def _topological(root: Tensor, separator: Separator) -> list[Tensor]:
-    """Computed tensors below `root`, producers before consumers."""
+    """`root` and the computed tensors below it, producers before consumers."""
 
     def read(tensor: Tensor) -> Iterator[Tensor]:
         for node in walk(separator.body(tensor)):

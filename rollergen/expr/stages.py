@@ -118,7 +118,7 @@ def graph_of(plan: Plan, outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...]
 
 def _in_order(plan: Plan, outputs: tuple[Tensor, ...]) -> list[Tensor]:
     """Roots, producers before consumers, outputs as they were given; those without elements are no roots."""
-    roots = {root.buffer.name: root for root in plan.roots}
+    roots = {root.buffer.name: root for root in plan.roots.tensors}
 
     def read(root: Tensor) -> Iterator[Tensor]:
         for node in walk(plan.expansions[id(root)].body):

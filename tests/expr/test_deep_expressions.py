@@ -19,18 +19,24 @@ def layers(count: int):
     return x
 
 
-def expansions(count: int, monkeypatch) -> tuple[int, int]:
-    """(how often a tensor is written out, stages)."""
-    calls, expand = [], Inliner.expand
+def written_out(count: int, monkeypatch) -> tuple[int, int]:
+    """(nodes of all that is written out, stages)."""
+    sizes, expand = [], Inliner.expand
+
+    def counted(inliner, root):
+        expansion = expand(inliner, root)
+        sizes.append(expansion.size)
+        return expansion
+
     with monkeypatch.context() as patched:
-        patched.setattr(Inliner, "expand", lambda inliner, root: calls.append(root) or expand(inliner, root))
+        patched.setattr(Inliner, "expand", counted)
         stages = len(canonicalize(layers(count)).tensor_ops)
-    return len(calls), stages
+    return sum(sizes), stages
 
 
 def test_every_layer_more_costs_as_much_as_the_one_before(monkeypatch):
-    counts, stages = zip(*(expansions(count, monkeypatch) for count in (4, 5, 6)), strict=True)
-    assert counts[2] - counts[1] == counts[1] - counts[0] and stages[2] - stages[1] == stages[1] - stages[0] > 1
+    nodes, stages = zip(*(written_out(count, monkeypatch) for count in (6, 7, 8)), strict=True)
+    assert nodes[2] - nodes[1] == nodes[1] - nodes[0] and stages[2] - stages[1] == stages[1] - stages[0] > 1
 
 
 @pytest.mark.parametrize("make", [lambda: layers(2), lambda: rg.ops.layer_norm(layers(1), (16,)),
