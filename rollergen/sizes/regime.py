@@ -181,7 +181,7 @@ def _smallest(
     loss = np.divide(seconds, best, out=np.ones_like(seconds), where=best > 0)  # outputs without elements take no time
     alive = list(range(len(plans)))
     while alive:
-        kept = [alive[n] for n in cover(loss[alive], most)]
+        kept = [alive[n] for n in cover(loss[alive], most, stands_for(counts))]
         broken = [n for n in kept if not _stands(plans[n], counts, device)]
         if not broken:
             return tuple(plans[n] for n in kept), seconds[kept]

@@ -5,6 +5,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, BundleError, ExpressionError, ShapeError
+from rollergen.sizes import regime
 from rollergen.sizes.regime import cover, stands_for
 from rollergen.sizes.samples import sampled_sizes, samples
 
@@ -140,6 +141,14 @@ def test_a_program_is_kept_for_the_many_sizes_between_far_samples():
     assert cover(loss, 1, stands_for(counts)) == [1]
     assert cover(loss[:, :4], 1, stands_for(counts[:4])) == [0]
     assert list(stands_for((7,))) == [1.0]
+
+
+def test_the_programs_of_a_map_are_those_for_most_sizes_not_for_most_samples(monkeypatch):
+    counts = (1, 2, 3, 4, 100, 200)
+    seconds = np.array([[1.0, 1.0, 1.0, 1.0, 1.25, 1.25], [1.2, 1.2, 1.2, 1.2, 1.0, 1.0]])
+    monkeypatch.setattr(regime, "prices_of", lambda plans, counts, device: seconds)
+    monkeypatch.setattr(regime, "_stands", lambda plan, counts, device: True)
+    assert regime._smallest(("of samples", "of sizes"), counts, np.ones(6), None, 1)[0] == ("of sizes",)
 
 
 def test_samples_have_the_ends_and_what_is_asked_for():
