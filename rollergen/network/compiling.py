@@ -69,7 +69,8 @@ def compile(
         raise ArgumentError(f"options is {shown(options)}; expected rg.BuildOptions(...)")
     target = resolve(device)
     network = _network(model, example_inputs)
-    if top_k is None and (profile is False or not is_present(target)):
+    unmeasured = profile is False or not is_present(target)
+    if top_k is None and unmeasured:
         top_k = UNMEASURED
     stored = Stored(network, terms_of(target, top_k, profile, options), cache)
     if (found := stored.find()) is not None:
@@ -78,8 +79,9 @@ def compile(
     made: list[tuple[Step, Kernel | None]] = []
     progress = progress or silent
     key_of = _keys(target)
-    steps, last = _steps(network, target, cache, options)
     settings: Any = {"top_k": top_k, "profile": profile, "cache": cache, "options": options}
+    priced = settings if unmeasured else settings | {"top_k": UNMEASURED, "profile": False}
+    steps, last = _steps(network, target, priced, kernels if unmeasured else {})
     for number, step in enumerate(steps):
         progress("steps", number, len(steps))
         if step.defined is None:
@@ -98,11 +100,11 @@ def compile(
     return Model(network, [step for step, _ in made], tuple(kernel for _, kernel in made), target)
 
 
-def _steps(network: Network, target: Device, cache: bool, options: BuildOptions) -> Laid:
-    """Of CPUs, images in the layout that is predicted to be faster."""
+def _steps(network: Network, target: Device, settings: dict[str, Any], kernels: dict[str, Kernel]) -> Laid:
+    """Of CPUs, images in the layout that is predicted to be faster; ``kernels``: where those that are built with
+    ``settings`` to predict it are kept."""
     if target.kind.threads or target.kind.machine is not None:
         return steps_of(network, target.kind.machine is None), frozenset()
-    known: dict[str, float] = {}
     key_of = _keys(target)
 
     def seconds(step: Step) -> float:
@@ -110,16 +112,12 @@ def _steps(network: Network, target: Device, cache: bool, options: BuildOptions)
             return 0.0
         try:
             key = key_of(step)
-            if key not in known:
+            if key not in kernels:
                 expression, given = step.defined()
-                made = build(
-                    expression, target, inputs=given, top_k=UNMEASURED, profile=False, cache=cache,
-                    options=options,
-                )  # fmt: skip
-                known[key] = made.predicted_time
+                kernels[key] = build(expression, target, inputs=given, **settings)
         except _NO_KERNEL:
             return math.inf
-        return known[key]
+        return kernels[key].predicted_time
 
     return laid_out(network, True, seconds)
 
