@@ -10,13 +10,13 @@ from math import gcd, prod
 
 import numpy as np
 
-from rollergen.construct.candidate import Candidate, candidate, rounded, stage_text
+from rollergen.construct.candidate import Candidate, candidate, rounded
 from rollergen.construct.copies import copy_stages
 from rollergen.construct.drafts import SIZES, Draftable, drafted
 from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
 from rollergen.construct.variants import Variant, needs_packing, operands
-from rollergen.dropped import as_far_as_possible, at_once, in_pieces, plan_text, standing
+from rollergen.dropped import as_far_as_possible, in_pieces, plan_text, standing
 from rollergen.expr.joining import joined
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.tensor_op import TensorOp
@@ -56,43 +56,36 @@ def serial_candidates(
             found += [structure] * len(own)
             spaces += own
         best = drafted(spaces, count, count if alike and alike[0].staged else 3 * count)
-        make = lambda one, found=found: (found[one.structure], found[one.structure].stage(one.plan, device, rules))
-        made = [pair for _, pair in standing(best, make, lambda one: plan_text(one.plan))]
-        yield from _candidates(made, device)
+        whole = lambda one, found=found: (
+            found[one.structure],
+            found[one.structure].candidate(found[one.structure].stage(one.plan, device, rules), device, one.seconds),
+        )
+        made = [pair for _, pair in standing(best, whole, lambda one: plan_text(one.plan))]
+        yield from (one for _, one in made)
         if rules.shapes.prefetch:
             yield from as_far_as_possible(_prefetching(made, device), f"{variant.name}, next panel prefetched")
 
 
-Shaped = tuple["Structure", Stage]
-
-
-def _candidates(made: Sequence[Shaped], device: Device) -> list[Candidate]:
-    """A candidate of each stage with its structure's copies, all priced at once."""
-    said = lambda pair: f"{pair[0].name}: {stage_text(pair[1])}"
-    priced = at_once(made, lambda some: price_stages([stage for _, stage in some], device).seconds.tolist(), said)
-    whole = lambda one: one[0][0].candidate(one[0][1], device, one[1])
-    return [one for _, one in standing(priced, whole, lambda one: said(one[0]))]
-
-
-def _prefetching(made: Sequence[Shaped], device: Device) -> Iterator[Candidate]:
+def _prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) -> Iterator[Candidate]:
     """Those of the drafts whose panels come from beyond a unit's caches as they lie, with the next panel prefetched
     while one is computed, where the model sees a gain.  (What neighbouring taps of windows read is mostly there.)"""
     found = []
-    for structure, stage in made:
+    for structure, plain in made:
+        stage = plain.stages[-1]
         n = structure.variant.roles.n
         panels = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == n]
         if panels and not (structure.packed or structure.staged or structure.variant.roles.taps):
             prefetching = replace(stage, prefetch=panels[0])
             part = panel_part(prefetching)
             if part is not None and stage.loops[part.inner].extent >= stage.loops[part.vectors].extent:
-                found.append((structure, stage, prefetching))
+                found.append((structure, plain, prefetching))
     if not found:
         return
-    before = price_stages([stage for _, stage, _ in found], device).seconds.tolist()
-    after = price_stages([prefetching for *_, prefetching in found], device).seconds.tolist()
-    for (structure, _, prefetching), plain, seconds in zip(found, before, after, strict=True):
-        if seconds < plain:
-            yield structure.candidate(prefetching, device, seconds)
+    priced = price_stages([prefetching for *_, prefetching in found], device).seconds.tolist()
+    for (structure, plain, prefetching), seconds in zip(found, priced, strict=True):
+        one = structure.candidate(prefetching, device, rounded(structure.packing.copy_seconds(device) + seconds))
+        if one.seconds < plain.seconds:
+            yield one
 
 
 def _draftables(structure: Structure, points: Points, device: Device, rules: AlignmentRules) -> list[Draftable]:
@@ -112,7 +105,7 @@ def _draftable(structure: Structure, points: Points, device: Device, rules: Alig
         return price_batch(structure.stage(plan, device, rules), device, limit).seconds
 
     bounds = least_seconds(structure.stage(plan, device, rules), device)
-    beside = lambda: rounded(structure.packing.copy_seconds(device))
+    beside = lambda: structure.packing.copy_seconds(device)
     return Draftable(plan, bounds, exactly, beside)
 
 
@@ -180,12 +173,11 @@ class Structure:
         return contraction_stage(self.op, self.variant.roles, plan, device, rules)
 
     def candidate(self, stage: Stage, device: Device, seconds: float) -> Candidate:
-        """A program of this structure, with its copies; ``seconds``: the price of `stage` alone."""
+        """A program of this structure with its copies; ``seconds``: the price of all."""
         variant = self.name + (", next panel prefetched" if stage.prefetch >= 0 else "")
         copies = self.packing.copy_stages(device)
         temporaries: tuple[Buffer, ...] = tuple(copy.output for copy in self.packing.copies)
-        total = rounded(self.packing.copy_seconds(device) + seconds)
-        return candidate(variant, (*copies, stage), temporaries, device, seconds=total)
+        return candidate(variant, (*copies, stage), temporaries, device, seconds=seconds)
 
 
 def _several_sums(op: TensorOp) -> bool:
@@ -312,4 +304,5 @@ def _grown(structure: Structure, space: TileSpace) -> list[dict[str, int]]:
 
 def exact(structure: Structure, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Candidate:
     stage = structure.stage(plan, device, rules)
-    return structure.candidate(stage, device, float(price_stages([stage], device).seconds[0]))
+    seconds = float(price_stages([stage], device).seconds[0])
+    return structure.candidate(stage, device, rounded(structure.packing.copy_seconds(device) + seconds))

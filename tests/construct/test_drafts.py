@@ -7,7 +7,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import serial_space
-from rollergen.construct.candidate import lowest, rounded
+from rollergen.construct.candidate import lowest, price, rounded
 from rollergen.construct.drafts import Draftable, Drafted, drafted, plans_at
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.serial_space import serial_candidates
@@ -56,6 +56,14 @@ def test_what_is_never_priced_is_never_among_the_best(name, monkeypatch):
     for variant in variants(op, CPU):
         assert list(serial_candidates(variant, CPU, AlignmentRules(), 10, Ledger()))
     assert max(seen) == 30
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_the_price_of_a_draft_is_that_of_its_stages(name):
+    (op,) = canonicalize(EXPRESSIONS[name]()).tensor_ops
+    for variant in variants(op, CPU):
+        for one in serial_candidates(variant, CPU, AlignmentRules(), 3, Ledger()):
+            assert one.seconds == price(one.stages, CPU)
 
 
 def test_ties_fall_by_theplans_at_text_then_by_the_structure():
