@@ -130,8 +130,8 @@ def _torchs(case: Case, arrays: Arrays, like: np.ndarray) -> Callable[[], Any]:
     some = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
     x, ids, out = some["x"], some.get("ids"), torch.empty(like.shape)
     if case.operator == "put":
-        place, block = x.narrow(case.dim, POSITION, case.shapes["block"][case.dim]), some["block"]
-        return lambda: place.copy_(block) is None or x
+        count, block = case.shapes["block"][case.dim], some["block"]
+        return lambda: x.narrow(case.dim, POSITION, count).copy_(block) is None or x  # the position is of the call
     if case.operator in ("embedding", "index_select"):
         return partial(torch.index_select, x, case.dim, ids, out=out)
     if case.operator == "gather":

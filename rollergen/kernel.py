@@ -169,14 +169,14 @@ class Kernel:
         DeviceError where the device is not present in this machine.
         """
         mine = self._local.mine
-        if self._updates:
-            arrays, named, out = self.signature.apart(arrays, named, out)  # type: ignore[assignment]
-        if self._ids:
-            arrays, named = self._ids.checked(arrays, named)  # type: ignore[assignment]
         if not named and stream is None:
             result = mine.call(arrays, out, mine.constants.packed, self._packs)
             if result is not None:
                 return result
+        if self._updates:
+            arrays, named, out = self.signature.apart(arrays, named, out)  # type: ignore[assignment]
+        if self._ids:
+            arrays, named = self._ids.checked(arrays, named)  # type: ignore[assignment]
         return self._called(arrays, named, out, stream)
 
     def _called(self, arrays: tuple[Any, ...], named: Mapping[str, Any], out: Any, stream: Any) -> Any:
@@ -239,9 +239,10 @@ class Kernel:
         mine.launches = mine.launches or session.prepare()
         if mine.launches is None:
             return
-        kind = arrays_like(inputs)
+        pairs = zip(self.program.inputs, inputs, strict=True)
+        kind = arrays_like([one for buffer, one in pairs if buffer.name not in self._ids.scalars])
         if kind.array not in mine.calls:
-            mine.calls[kind.array] = prepared_call(mine.launches, self.signature, kind)
+            mine.calls[kind.array] = prepared_call(mine.launches, self.signature, kind, self._ids)
         mine.call = mine.calls[kind.array]
 
     def _originals(self, passed: Sequence[Any]) -> tuple[Any, ...]:

@@ -7,78 +7,108 @@ device's memory are not looked at: that would wait for the device.  No kernel re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rollergen.expr.places import put_of
 from rollergen.expr.takes import Bounded, check_different, check_ids, checked_ids
-from rollergen.expr.values import Buffer, loads
+from rollergen.expr.tensor_op import TensorOp
+from rollergen.expr.values import Buffer, Load, loads
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.device_arrays import on_device
 from rollergen.runtime.interop import is_torch
 
+Look = Callable[[np.ndarray], None]
+"""Raises ArgumentError, which names the input, for ids that the call refuses."""
+
 
 class HostIds:
-    """The inputs of a program that are looked at before each call."""
+    """The inputs of a program that are looked at before each call.
 
-    def __init__(self, program: RProgram) -> None:
-        places = {buffer.name: (number, buffer) for number, buffer in enumerate(program.inputs)}
-        self._checks = [
-            (*places[one.load.buffer.name], one.extent, one.elements())
-            for stage in program.stages
-            for one in checked_ids(stage.op)
-        ]
-        puts = [put for stage in program.stages if (put := put_of(stage.op))]
-        self._different = [
-            (*places[load.buffer.name], extent, put.mode)
-            for put in puts
-            for value, extent in zip(put.ids, put.extents, strict=True)
-            for load in loads(value)
-        ]
-        scalars = ((number, one) for number, one in places.values() if isinstance(one, Bounded))
-        self._scalars = [(number, one, np.dtype(one.dtype)) for number, one in scalars]
+    ``scalars``: of each `rollergen.scalar` its bounds and what makes an int of a thing that is none, one out of bounds
+    of what may be no such integer; ``looks``: what looks at each input of ids.
+    """
+
+    def __init__(self, program: RProgram | None = None) -> None:
+        self.scalars: dict[str, tuple[int, int, Callable[[Any], int]]] = {}
+        self.looks: dict[str, list[Look]] = {}
+        self._places = {} if program is None else {buffer.name: n for n, buffer in enumerate(program.inputs)}
+        self._buffers = {} if program is None else {buffer.name: buffer for buffer in program.inputs}
+        for stage in () if program is None else program.stages:
+            for one in checked_ids(stage.op):
+                name = one.load.buffer.name
+                self.looks.setdefault(name, []).append(partial(_look, name, one.extent, one.elements()))
+            for load, extent, mode in _put_ids(stage.op):
+                name = load.buffer.name
+                self.looks.setdefault(name, []).append(partial(_look_different, name, extent, mode))
+        for name, buffer in self._buffers.items():
+            if isinstance(buffer, Bounded):
+                self.scalars[name] = buffer.low, buffer.high, partial(_number, buffer, np.dtype(buffer.dtype))
 
     def __bool__(self) -> bool:
-        return bool(self._checks or self._scalars or self._different)
+        return bool(self.scalars or self.looks)
 
     def checked(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """The arguments of a call, looked at as `check` does, ints as arrays."""
-        for number, one, dtype in self._scalars:
-            thing = arrays[number] if number < len(arrays) else named.get(one.name)
+        for name in self.scalars:
+            one, number = self._buffers[name], self._places[name]
+            assert isinstance(one, Bounded)
+            thing = arrays[number] if number < len(arrays) else named.get(name)
             if type(thing) is int or isinstance(thing, np.integer):
-                if not one.low <= thing <= one.high:
-                    one.check(thing)
-                made = np.array(thing, dtype)
+                one.check(thing)
+                made = np.array(thing, np.dtype(one.dtype))
                 if number < len(arrays):
                     arrays = (*arrays[:number], made, *arrays[number + 1 :])
                 else:
-                    named = {**named, one.name: made}
+                    named = {**named, name: made}
             elif (value := _of_host(thing, one)) is not None:
                 one.check(value)
-        if self._checks or self._different:
-            self.check(arrays, named)
+        self.check(arrays, named)
         return arrays, named
 
     def check(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> None:
         """ArgumentError, which names the input, for ids outside their table.  What the call refuses anyway is left to
         it: arrays that are missing, or of another shape or dtype."""
-        for number, buffer, extent, elements in self._checks:
-            thing = arrays[number] if number < len(arrays) else named.get(buffer.name)
-            ids = _of_host(thing, buffer)
-            if ids is None:
-                continue
-            ids = ids if elements is None else ids.reshape(-1)[elements]
-            if not _surely_inside(ids, extent):
-                check_ids(ids, extent, buffer.name)
-        for number, buffer, extent, mode in self._different:
-            ids = _of_host(arrays[number] if number < len(arrays) else named.get(buffer.name), buffer)
-            if ids is None:
-                continue
-            if mode == "raise" and not _surely_inside(ids, extent):
-                check_ids(ids, extent, buffer.name)
-            check_different(ids, extent, buffer.name)
+        for name, looks in self.looks.items():
+            number = self._places[name]
+            ids = _of_host(arrays[number] if number < len(arrays) else named.get(name), self._buffers[name])
+            if ids is not None:
+                for look in looks:
+                    look(ids)
+
+
+NO_IDS = HostIds()
+
+
+def _put_ids(op: TensorOp) -> Iterator[tuple[Load, int, str]]:
+    """Of the ids by which the op puts its rows: where they are read, of how many places, and the mode."""
+    put = put_of(op)
+    if put:
+        for value, extent in zip(put.ids, put.extents, strict=True):
+            yield from ((load, extent, put.mode) for load in loads(value))
+
+
+def _look(name: str, extent: int, elements: Any, ids: np.ndarray) -> None:
+    ids = ids if elements is None else ids.reshape(-1)[elements]
+    if not _surely_inside(ids, extent):
+        check_ids(ids, extent, name)
+
+
+def _look_different(name: str, extent: int, mode: str, ids: np.ndarray) -> None:
+    if mode == "raise":
+        _look(name, extent, None, ids)
+    check_different(ids, extent, name)
+
+
+def _number(one: Bounded, dtype: np.dtype, thing: Any) -> int:
+    """The integer that a NumPy number is, or an array without axes; what lies out of bounds for anything else."""
+    fits = isinstance(thing, np.integer) or (
+        thing.__class__ is np.ndarray and thing.shape == () and thing.dtype == dtype
+    )
+    return int(thing) if fits else one.high + 1
 
 
 def _of_host(thing: Any, buffer: Buffer) -> np.ndarray | None:
@@ -99,7 +129,7 @@ def _surely_inside(ids: np.ndarray, extent: int) -> bool:
     if ids.size <= _FEW:
         some = ids.reshape(-1).tolist()
         return not some or (min(some) >= 0 and max(some) < extent)
-    return bool(np.maximum.reduce(ids.reshape(-1).view(_UNSIGNED[ids.itemsize])) < extent)
+    return bool(np.maximum.reduce(ids.view(_UNSIGNED[ids.itemsize]), axis=None) < extent)
 
 
 _FEW = 8

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.runtime.device_arrays import contiguous_strides
+from rollergen.runtime.ids import NO_IDS, HostIds
 from rollergen.runtime.interop import tensor_reader, to_torch
 from rollergen.runtime.packed import Packed
 from rollergen.runtime.result_pool import new_result
@@ -36,7 +37,8 @@ class Arrays:
     ``at_{a}``; ``set``: what sets it as an argument of a launch; ``place``: what tells a constant's memory, beside
     its address, from what it was when it was packed (`Packed.holds_at`), "" where nothing is.  ``array``: their class;
     ``dtype``: theirs for NumPy's; ``seen``: what ``seen_{a}`` is, for NumPy's dtype; ``new``: what makes results, given
-    the address of the first input; ``names``: others of the text.
+    the address of the first input; ``host``: the array as NumPy's, "" where that is not in host memory; ``names``:
+    others of the text.
     """
 
     array: type
@@ -47,6 +49,7 @@ class Arrays:
     dtype: Callable[[np.dtype], Any] = lambda dtype: dtype
     seen: Callable[[np.dtype], Any] = lambda dtype: None
     new: Callable[[tuple[int, ...], np.dtype], Callable[[int], Any]] = new_result
+    host: str = ""
     names: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -56,6 +59,7 @@ NUMPY = Arrays(
     taken=("memory_{a} = memory({a})", "at_{a} = memory_{a}.svm_ptr"),
     set="set_{a}_{i}({position}, memory_{a})",
     place="{a}.strides",
+    host="{a}",
 )
 _TORCH = Arrays(
     object,
@@ -68,6 +72,7 @@ _TORCH = Arrays(
     ),
     set=NUMPY.set,
     place="array_{a}.strides",
+    host="array_{a}",
 )
 
 
@@ -90,11 +95,15 @@ def not_made(arrays: tuple[Any, ...], out: Any, packed: Packed, version: int) ->
     """The prepared call of a runtime that copies arrays: none is made."""
 
 
-def prepared_call(launches: PreparedLaunches, signature: Signature, kind: Arrays = NUMPY) -> Call:
+def prepared_call(
+    launches: PreparedLaunches, signature: Signature, kind: Arrays = NUMPY, ids: HostIds = NO_IDS
+) -> Call:
     """Calls of one thread with arrays of one kind, such as plain NumPy arrays, that fit the signature as they are.
 
     Where an array does not (another library's, strided, read-only, of a wrong shape, overlapping an output), the call
-    is not made: the general path converts it, or says what is wrong.  Of a kernel with one input and one output:
+    is not made: the general path converts it, or says what is wrong.  ``ids``: inputs of host memory that a call looks
+    at, which raises ArgumentError, and its integers, which are written where launches read them (out of bounds, the
+    call is not made).  Of a kernel with one input and one output:
 
         def call(arrays, out, packed, version):
             if len(arrays) != 1:
@@ -128,8 +137,20 @@ def prepared_call(launches: PreparedLaunches, signature: Signature, kind: Arrays
         scope |= {f"dtype_{a}": kind.dtype(one.dtype), f"shape_{a}": one.shape}
         scope |= {f"bytes_{a}": one.size_bytes, f"less_{a}": -one.size_bytes}
         scope |= {f"new_{a}": kind.new(one.shape, one.dtype), f"seen_{a}": kind.seen(one.dtype)}
-    packed = [a for a, one in parameters.items() if one.name in launches.packed]
-    exec(_code("\n".join(_lines(parameters, len(signature.inputs), positions, kind, packed))), scope)
+        scope |= {f"look_{a}_{i}": look for i, look in enumerate(ids.looks.get(one.name, ()))}
+        if one.name in ids.scalars:
+            low, high, number = ids.scalars[one.name]
+            cell = np.zeros((), one.dtype)
+            memory: Any = launches.memory(cell)  # type: ignore[misc]
+            scope |= {f"low_{a}": low, f"high_{a}": high, f"number_{a}": number, f"cell_{a}": cell}
+            scope |= {f"memory_{a}": memory, f"at_{a}": memory.svm_ptr}
+    text = _Text(
+        parameters, len(signature.inputs), signature.updates, positions, kind,
+        packed=[a for a, one in parameters.items() if one.name in launches.packed],
+        scalars=frozenset(a for a, one in parameters.items() if one.name in ids.scalars),
+        looks={a: len(ids.looks.get(one.name, ())) for a, one in parameters.items()},
+    )  # fmt: skip
+    exec(_code("\n".join(text.lines())), scope)
     call: Call = scope.pop("call")  # it keeps the scope: a scope that kept it would be a cycle
     return call
 
@@ -139,47 +160,85 @@ def _code(text: str) -> CodeType:
     return compile(text, "<prepared call>", "exec")
 
 
-def _lines(
-    parameters: dict[str, Parameter], count: int, positions: dict[str, list[int]], kind: Arrays, packed: list[str]
-) -> Iterator[str]:
-    """The text of `call`; the first ``count`` parameters are inputs, ``positions`` where launches take each, ``packed``
-    those that were packed."""
-    names = list(parameters)
-    inputs, outputs = names[:count], names[count:]
-    yield "def call(arrays, out, packed, version):"
-    yield f" if len(arrays) != {count}: return None"
-    yield f" [{', '.join(inputs)}] = arrays"
-    for a in inputs:
-        yield from _checked(a, kind)
-        yield from _taken(a, positions[a], kind)
-    if packed:
-        given, at = ", ".join(packed), ", ".join(f"(at_{a}, {kind.place.format(a=a)})" for a in packed)
-        yield f" if not packed.holds_at(version, [{given}], [{at}]): return None"
-    yield " if out is None:"
-    beside = f"at_{inputs[0]}" if inputs else "0"
-    for a in outputs:
-        yield f"  {a} = new_{a}({beside})"
-        yield from map(" {}".format, _taken(a, positions[a], kind))
-    yield " else:"
-    yield from map(" {}".format, _callers(outputs))
-    for number, a in enumerate(outputs, start=count):
-        yield from map(" {}".format, _checked(a, kind))
-        yield from map(" {}".format, _taken(a, positions[a], kind))
-        for b in names[:number]:  # a call whose output shares a byte with another array is refused
-            yield f"  if less_{b} < at_{b} - at_{a} < bytes_{a}: return None"
-    yield " run()"
-    yield f" return {', '.join(outputs)}"
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The text of `call`: the first ``count`` ``parameters`` are inputs, ``positions`` where launches take each,
+    ``packed`` those that were packed; ``updates``: whether outputs are the first arguments; ``scalars``: the integers
+    among the inputs; ``looks``: how many looks each is given."""
 
+    parameters: dict[str, Parameter]
+    count: int
+    updates: bool
+    positions: dict[str, list[int]]
+    kind: Arrays
+    packed: list[str]
+    scalars: frozenset[str]
+    looks: dict[str, int]
 
-def _checked(a: str, kind: Arrays) -> Iterator[str]:
-    yield f" if {a}.__class__ is not ndarray or {a}.dtype != dtype_{a} or {a}.shape != shape_{a}: return None"
-    yield f" if {kind.unfit.format(a=a)}: return None"
+    def lines(self) -> Iterator[str]:
+        names = list(self.parameters)
+        inputs, outputs = names[: self.count], names[self.count :]
+        arguments = (*outputs, *inputs) if self.updates else inputs
+        yield "def call(arrays, out, packed, version):"
+        yield f" if len(arrays) != {len(arguments)}{' or out is not None' if self.updates else ''}: return None"
+        yield f" [{', '.join(arguments)}] = arrays"
+        for a in inputs:
+            yield from self._number(a) if a in self.scalars else self._array(a)
+        if self.packed:
+            given = ", ".join(self.packed)
+            at = ", ".join(f"(at_{a}, {self.kind.place.format(a=a)})" for a in self.packed)
+            yield f" if not packed.holds_at(version, [{given}], [{at}]): return None"
+        if self.updates:
+            yield from self._written(outputs)
+        else:
+            yield from self._results(inputs, outputs)
+        yield " run()"
+        yield f" return {', '.join(outputs)}"
 
+    def _number(self, a: str) -> Iterator[str]:
+        """An integer of the call, written into the cell that launches read."""
+        yield f" if {a}.__class__ is not int: {a} = number_{a}({a})"
+        yield f" if not low_{a} <= {a} <= high_{a}: return None"
+        yield f" cell_{a}[()] = {a}"
+        yield from self._set(a)
 
-def _taken(a: str, positions: list[int], kind: Arrays) -> Iterator[str]:
-    """Finds the array's memory and sets it as an argument."""
-    yield from (f" {line.format(a=a)}" for line in kind.taken)
-    yield from (f" {kind.set.format(a=a, i=i, position=position)}" for i, position in enumerate(positions))
+    def _array(self, a: str) -> Iterator[str]:
+        yield from self._checked(a)
+        yield from self._taken(a)
+        yield from (f" look_{a}_{i}({self.kind.host.format(a=a)})" for i in range(self.looks[a]))
+
+    def _results(self, inputs: list[str], outputs: list[str]) -> Iterator[str]:
+        """Outputs that are made, or those of ``out``."""
+        yield " if out is None:"
+        beside = f"at_{inputs[0]}" if inputs else "0"
+        for a in outputs:
+            yield f"  {a} = new_{a}({beside})"
+            yield from map(" {}".format, self._taken(a))
+        yield " else:"
+        yield from map(" {}".format, _callers(outputs))
+        yield from map(" {}".format, self._written(outputs))
+
+    def _written(self, outputs: list[str]) -> Iterator[str]:
+        """The caller's arrays for outputs, each of which shares no byte with another array."""
+        before = [a for a in list(self.parameters)[: self.count] if a not in self.scalars]
+        for a in outputs:
+            yield from self._checked(a)
+            yield from self._taken(a)
+            yield from (f" if less_{b} < at_{b} - at_{a} < bytes_{a}: return None" for b in before)
+            before.append(a)
+
+    def _checked(self, a: str) -> Iterator[str]:
+        yield f" if {a}.__class__ is not ndarray or {a}.dtype != dtype_{a} or {a}.shape != shape_{a}: return None"
+        yield f" if {self.kind.unfit.format(a=a)}: return None"
+
+    def _taken(self, a: str) -> Iterator[str]:
+        """Finds the array's memory and sets it as an argument."""
+        yield from (f" {line.format(a=a)}" for line in self.kind.taken)
+        yield from self._set(a)
+
+    def _set(self, a: str) -> Iterator[str]:
+        for i, position in enumerate(self.positions[a]):
+            yield f" {self.kind.set.format(a=a, i=i, position=position)}"
 
 
 def _callers(outputs: list[str]) -> Iterator[str]:

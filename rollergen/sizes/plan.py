@@ -269,9 +269,11 @@ def _traced(ops: Iterable[TensorOp], buffers: frozenset[str], count: int) -> Tra
     every, axes, inner = set(buffers), [], dict[str, int]()
     for op in ops:
         found = {_row_axis(load.indices[0]) for load in _accesses(op) if load.buffer.name in every}
-        found |= {
-            _row_axis(load.indices[inner[load.buffer.name]]) for load in op.loads() if load.buffer.name in inner
-        }
+        for load in op.loads():
+            within = inner.get(load.buffer.name, 0)
+            if within >= len(load.indices):  # merged with what lies outside
+                return None
+            found |= {_row_axis(load.indices[within])} if within else set()
         if not found:
             axes.append("")
             continue

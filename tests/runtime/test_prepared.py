@@ -303,3 +303,63 @@ class TestConstants:
         linear(x, other, out=np.empty_like(out))
         linear(x, w, out=out)
         assert np.array_equal(out, x @ w)
+
+
+@pytest.fixture
+def general(monkeypatch):
+    """What the general path is given."""
+    found = []
+    called = rg.Kernel._called
+    monkeypatch.setattr(rg.Kernel, "_called", lambda self, *given: found.append(given) or called(self, *given))
+    return found
+
+
+@pytest.fixture(scope="module")
+def append():
+    cache, block = rg.tensor("cache", (2, 7, 8)), rg.tensor("block", (2, 1, 8))
+    return rg.build(rg.put(cache, block, rg.scalar("at", "int32", 0, 6), axis=1), "cpu", profile=False, cache=False)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, "torch"])
+def test_updates_at_an_integer_of_the_call_are_prepared(append, general, kind):
+    made = pytest.importorskip("torch").from_numpy if kind == "torch" else kind
+    cache, block = made(np.zeros((2, 7, 8), np.float32)), made(np.ones((2, 1, 8), np.float32))
+    append(cache, block, 0)
+    general.clear()
+    for at in (3, np.int64(4), np.array(5, np.int32)):
+        assert append(cache, block, at) is cache
+    assert not general
+    assert np.asarray(cache).sum(axis=(0, 2)).tolist() == [16, 0, 0, 16, 16, 16, 0]
+    for wrong in (7, -1, np.int16(9), np.array(7, np.int32)):
+        with pytest.raises(ArgumentError, match="expected 0 to 6"):
+            append(cache, block, wrong)
+    with pytest.raises(ArgumentError, match="out is given"):
+        append(cache, block, 3, out=cache)
+    with pytest.raises((ArgumentError, DtypeError, ShapeError)):
+        append(cache, block, 3.0)
+    assert np.asarray(cache).sum() == 4 * 16
+
+
+def test_an_update_never_shares_memory_with_what_it_reads(append, general):
+    memory = np.zeros(2 * 7 * 8, np.float32)
+    cache = memory.reshape(2, 7, 8)
+    append(cache, np.ones((2, 1, 8), np.float32), 0)
+    with pytest.raises(ArgumentError, match="overlap"):
+        append(cache, memory[8:24].reshape(2, 1, 8), 0)
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_ids_are_looked_at_by_prepared_calls(general, count):
+    table = np.arange(50, dtype=np.float32).reshape(10, 5)
+    ids = np.arange(count) % 10
+    x, i = rg.tensor("table", table.shape), rg.tensor("ids", ids.shape, "int64")
+    kernel = rg.build(rg.take(x, i, 0), "cpu", profile=False, cache=False, inputs=[x, i])
+    kernel(table, ids)
+    general.clear()
+    for some in (ids, -1 - ids):
+        np.testing.assert_array_equal(kernel(table, some), table[some])
+    assert not general
+    for wrong in (10, -11, 2**40):
+        with pytest.raises(ArgumentError, match=f"ids holds {wrong} at"):
+            kernel(table, np.where(ids == 2, wrong, ids))
+    assert not general

@@ -111,6 +111,17 @@ def test_two_dims_that_are_outermost_together_have_one_map():
         np.testing.assert_array_equal(kernel.interpret(x, w), x @ w.T)
 
 
+def test_parts_of_a_reduction_that_are_merged_with_images_are_no_plan():
+    S = rg.dim("S", 2, 9)
+    x, w = T("x", (S, 64, 7, 7)), T("w", (64, 64, 3, 3), constant=True)
+    kernel = rg.build(rg.ops.conv2d(x, w, padding=1), "v100")
+    assert kernel.programs
+    draw = np.random.default_rng(0)
+    a, b = (draw.integers(-3, 4, shape).astype("float32") for shape in ((5, 64, 7, 7), (64, 64, 3, 3)))
+    wanted = rg.ops.conv2d(T("x", a.shape), T("w", b.shape), padding=1).evaluate(a, b)
+    np.testing.assert_array_equal(kernel.interpret(a, b), wanted)
+
+
 def test_sizes_in_offsets_are_built_one_by_one():
     S = rg.dim("S", 2, 9)
     kernel = rg.build(rg.ops.transpose(T("x", (3, S)), 0, 1), "v100")
