@@ -290,11 +290,11 @@ def _widen(value: Value, narrow: str, wide: str) -> Value:
 
 def _widen_compared(cond: Value, narrow: str, wide: str) -> Value:
     """`cond` of the same numbers as the values that it chooses between: a remainder corrects its own sign."""
+    if cond.dtype != "bool":
+        return _widen(cond, narrow, wide)
     if isinstance(cond, (Reduce, Load, Take)):
         return cond
-    if cond.dtype == "bool":
-        return cond.with_children(tuple(_widen_compared(child, narrow, wide) for child in cond.children()))
-    return _widen(cond, narrow, wide)
+    return cond.with_children(tuple(_widen_compared(child, narrow, wide) for child in cond.children()))
 
 
 def user_combiner(

@@ -59,3 +59,15 @@ def expected(x, y, where):
         window = y[i * 3 + k * 2, j + k * 3] if i * 3 + k * 2 < 6 else 3.0
         found[i, j] += window if "after" in where else window * at(i, j)
     return found + (np.array([[at(i, j) for j in range(4)] for i in range(2)]) if "after" in where else 0)
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int8", "uint8", "int16"])
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_condition_in_a_sum_compares_what_is_read_as_widely_as_numbers(dtype, step):
+    """Seed 8000368: what was read stayed narrow beside a number of the sum's dtype; vectors of both do not compare."""
+    x, k = rg.tensor("x", (4, 18), dtype), rg.reduce_axis("k", 2)
+    chosen = lambda value: rg.select(value >= 3, rg.cast(5, dtype), rg.cast(1, dtype))
+    largest = lambda i: rg.reduce(rg.maximum, 0, chosen(x[i, k * step]), axis=k)
+    kernel = rg.build(rg.compute((4,), lambda i: rg.cast(largest(i), dtype)), "cpu", top_k=1, profile=False, cache=False)
+    read = np.arange(72).reshape(4, 18).astype(dtype) % 5
+    assert np.array_equal(kernel(read), np.where(read[:, : 1 + step] >= 3, 5, 1).max(1))
