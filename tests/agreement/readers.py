@@ -44,10 +44,14 @@ def small_integers(program: RProgram, seed: int = 0) -> dict[str, np.ndarray]:
     return {b.name: random.integers(-3, 4, b.shape).astype(numpy_dtype(b.dtype)) for b in program.inputs}
 
 
-def run_opencl(program: RProgram, arrays: Mapping[str, np.ndarray], spec) -> dict[str, np.ndarray]:
-    """Outputs of the emitted source, each buffer between guard zones that must stay as they are."""
+def run_opencl(
+    program: RProgram, arrays: Mapping[str, np.ndarray], spec, options: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
+    """Outputs of the emitted source, each buffer between guard zones that must stay as they are.
+
+    ``options``: of the OpenCL compiler."""
     source = emit(program, spec, "opencl")
-    module = runtime().compile(source.text)
+    module = runtime().compile(source.text, options)
     whole, views = {}, {}
     for buffer in program.buffers():
         dtype = numpy_dtype(buffer.dtype)

@@ -5,6 +5,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.program.interpreter import interpret
+from tests.fuzzing.formulas.trials import results
 
 
 def interpreted(tensor, device, *arrays):
@@ -71,3 +72,20 @@ def test_a_condition_in_a_sum_compares_what_is_read_as_widely_as_numbers(dtype, 
     kernel = rg.build(rg.compute((4,), lambda i: rg.cast(largest(i), dtype)), "cpu", top_k=1, profile=False, cache=False)
     read = np.arange(72).reshape(4, 18).astype(dtype) % 5
     assert np.array_equal(kernel(read), np.where(read[:, : 1 + step] >= 3, 5, 1).max(1))
+
+
+def test_text_for_gpus_is_run_as_it_is_written():
+    """Seed 7000255: PoCL's optimiser lost the store of every element, whose condition a read between barriers has."""
+    k = rg.reduce_axis("k", 32)
+    x, y = rg.tensor("x", (49, 34), "int16", constant=True), rg.tensor("y", (9, 33), "int16", constant=True)
+
+    def body(i, j):
+        row, column = (k - (j + 3) % 7) // 4 + 2, j + k - 1
+        inside = (row < 9) & (column >= 0)
+        return rg.cast(rg.sum(x[k + j + i, j + k] * rg.select(inside, y[row, column], -5), axis=k), "int16")
+
+    made = rg.compute((9, 3), body, name="made")
+    arrays = {"x": np.arange(49 * 34).reshape(49, 34) % 11 - 5, "y": np.arange(9 * 33).reshape(9, 33) % 7 - 3}
+    arrays = {name: array.astype(np.int16) for name, array in arrays.items()}
+    ran, right = (results([made], arrays, how, 7000255)[0] for how in ("run:mi50", "mi50"))
+    assert np.array_equal(ran, right) and np.array_equal(right, made.evaluate(**arrays))
