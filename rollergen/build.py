@@ -95,7 +95,7 @@ def build(
     """
     if has_dims(expr):
         own = partial(build, top_k=top_k, profile=False, cache=cache, verifier=verifier, options=options)
-        return _sized(expr, device, inputs, sizes, own, profile, options, progress)  # type: ignore[return-value]
+        return _sized(expr, device, inputs, sizes, own, profile, options, progress, cache)  # type: ignore[return-value]
     if sizes is not None:
         raise ArgumentError(f"sizes is {shown(sizes)}, but the expression has no dims; expected None")
     _check_kinds(expr, options, cache)
@@ -196,15 +196,16 @@ def _sized(
     profile: bool | str,
     options: BuildOptions,
     progress: Progress | None,
+    cache: bool,
 ) -> SizedKernel:
     """The kernel of an expression with dims; ``own`` builds the kernel of a size that needs one of its own."""
     from rollergen.sizes.build import build_sized, expression_of  # which other builds need not wait for
 
     expression, target = expression_of(expr, inputs), resolve(device)
-    _check_kinds(expression.at({name: one.high for name, one in expression.dims.items()})[0], options, True)
-    executor = _executor(target, profile)
+    _check_kinds(expression.at({name: one.high for name, one in expression.dims.items()})[0], options, cache)
+    executor, keeps = _executor(target, profile), cache and options.rank is None
     alone = lambda outputs, inputs: own(outputs, target, inputs=inputs)
-    return build_sized(expression, target, options, executor, sizes, alone, progress or silent)
+    return build_sized(expression, target, options, executor, sizes, alone, progress or silent, keeps)
 
 
 MOST_DRAFTED = 8

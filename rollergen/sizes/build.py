@@ -23,6 +23,7 @@ from rollergen.options import BuildOptions
 from rollergen.runtime.executor import Compiled, RuntimeExecutor
 from rollergen.sizes.kernel import Place, Program, SizedKernel, programs_of
 from rollergen.sizes.regime import Expression, Reference, RegimeMap, regime_map
+from rollergen.sizes.stored import MapCache
 
 _CHECKED = 2
 """Sizes at which each program passes the gate before it is kept: the least at which it is best, and one between."""
@@ -45,25 +46,37 @@ def build_sized(
     sizes: Mapping[str, Iterable[int]] | None,
     own: Callable[[Any, Any], Kernel],
     progress: Progress,
+    cache: bool,
 ) -> SizedKernel:
-    """The kernel for all sizes.  ``own``: builds the kernel of ordinary outputs and inputs, for one size."""
+    """The kernel for all sizes.  ``own``: builds the kernel of ordinary outputs and inputs, for one size; ``cache``:
+    whether one that was built before is taken from the store, and this one kept there, as one entry."""
     extra = _checked_extra(sizes, expression.dims)
     graphs = _graphs(expression, device)
     places = _places(expression, graphs)
     low = prod(one.low for one in expression.dims.values())
-    with collected_drops() as dropped:
-        regime = None
-        if device.kind.machine is None:
-            regime = regime_map(expression, device, options, extra)
-        programs = [] if regime is None else programs_of(regime, low, device)
-        if executor is not None and regime is not None:
-            programs = _passed(programs, regime, expression, device, executor, options, progress)
+    driver = None if executor is None else executor.driver
+    kept = MapCache(graphs, expression.dims, extra, device, options, driver) if cache else None
+    found = kept.find() if kept else None
+    if found is None:
+        with collected_drops() as dropped:
+            regime = None
+            if device.kind.machine is None:
+                regime = regime_map(expression, device, options, extra)
+            programs = [] if regime is None else programs_of(regime, low, device)
+            if executor is not None and regime is not None:
+                programs = _passed(programs, regime, expression, device, executor, options, progress)
+        notes = drop_notes(dropped)
+        if kept and regime is not None and programs:
+            kept.keep(regime, [one.plan for one in programs], notes)
+    else:
+        regime, notes = found
+        programs = programs_of(regime, low, device)
     reference = Reference(expression, device)
     return SizedKernel(
         device, _signature(graphs[-1][1], places, graphs), places, regime if programs else None, programs,
         lambda sizes: None if reference.open_at(sizes) is None else expression.graph(sizes, device),
         lambda sizes: own(*expression.at(sizes)),
-        drop_notes(dropped),
+        notes,
     )  # fmt: skip
 
 

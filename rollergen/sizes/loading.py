@@ -8,8 +8,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rollergen.bundle.manifest import MANIFEST, MOST_BYTES, checked_json
 from rollergen.errors import BundleError, RollergenError
 from rollergen.expr.dims import dim
@@ -17,9 +15,8 @@ from rollergen.hal.load import parse_device
 from rollergen.kernel import Kernel
 from rollergen.kernel import load as load_kernel
 from rollergen.program import serial
+from rollergen.sizes.facts import map_of_facts
 from rollergen.sizes.kernel import Place, SizedKernel, programs_of
-from rollergen.sizes.plan import Plan
-from rollergen.sizes.regime import RegimeMap
 from rollergen.sizes.saving import DEVICE, FACTS, FORMAT, Shapes, Sizes, own_name
 
 
@@ -37,7 +34,7 @@ def load(directory: str | Path) -> SizedKernel:
         extents = tuple(tuple((int(a), tuple(map(str, b))) for a, b in each) for each in facts["extents"])
         shapes = Shapes(carrier.inputs, carrier.outputs, extents)
         places = [Place(dim(a, b, c), str(d), int(e), int(f), int(g)) for a, b, c, d, e, f, g in facts["places"]]
-        regime = _regime(facts)
+        regime = map_of_facts(facts)
         alone = [dict(sizes) for sizes in facts["alone"]]
         low = prod(one.dim.low for one in places)
         programs = programs_of(regime, low, device)
@@ -53,22 +50,6 @@ def load(directory: str | Path) -> SizedKernel:
 
     graph_at = lambda sizes: None if dict(sizes) in alone else shapes.at(sizes)
     return SizedKernel(device, signature, places, regime, programs, graph_at, own, notes)
-
-
-def _regime(facts: Mapping[str, Any]) -> RegimeMap:
-    plans = tuple(
-        Plan(
-            serial.from_json(one["program"]), int(one["count"]), tuple(map(str, one["axes"])),
-            frozenset(map(str, one["buffers"])), {str(k): int(v) for k, v in one["inner"].items()}, int(one["most"]),
-        )
-        for one in facts["plans"]
-    )  # fmt: skip
-    drawn = facts["map"]
-    seconds = np.array([[np.inf if one is None else one for one in row] for row in drawn["seconds"]], np.float64)
-    counts, best = tuple(map(int, drawn["counts"])), np.array(drawn["best"], np.float64)
-    if not plans or seconds.shape != (len(plans), len(counts)) or best.shape != (len(counts),):
-        raise ValueError(f"a map of {seconds.shape} for {len(plans)} plans at {len(counts)} counts")
-    return RegimeMap(plans, tuple(dict(one) for one in drawn["sizes"]), counts, seconds, best)
 
 
 def _bytes(folder: Path, name: str) -> bytes:

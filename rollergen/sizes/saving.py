@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import isinf, prod
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from rollergen.expr.values import Buffer
 from rollergen.hal.load import device_to_json
 from rollergen.program import serial
 from rollergen.program.rprogram import RProgram
+from rollergen.sizes.facts import facts_of_map
 from rollergen.sizes.plan import Plan
 from rollergen.sizes.regime import RegimeMap
 
@@ -72,19 +73,12 @@ def save(
     if regime is None or not plans:
         raise BundleError("every size has a kernel of its own, which is saved alone: expected kernel.at(...).save(...)")
     shapes, alone = _looked_at(kernel.dims, graph_at)
-    rows = [regime.plans.index(plan) for plan in plans]
     facts = {
         "signature": kernel.signature,
         "places": [[p.dim.name, p.dim.low, p.dim.high, p.name, p.position, p.axis, p.factor] for p in places],
         "buffers": serial.to_json(RProgram(kernel.device.name, shapes.inputs, shapes.outputs, ())),
         "extents": [[[one[0], list(one[1])] for one in extents] for extents in shapes.extents],
-        "plans": [_plan(plan) for plan in plans],
-        "map": {
-            "sizes": [dict(sizes) for sizes in regime.sizes],
-            "counts": list(regime.counts),
-            "seconds": [[None if isinf(one) else one for one in row] for row in regime.seconds[rows].tolist()],
-            "best": regime.best.tolist(),
-        },
+        **facts_of_map(regime, plans),
         "alone": [dict(sizes) for sizes in alone],
         "notes": list(notes),
     }
@@ -112,13 +106,6 @@ def own_name(sizes: Sizes) -> str:
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, separators=(",", ":"), allow_nan=False) + "\n").encode()
-
-
-def _plan(plan: Plan) -> dict[str, Any]:
-    return {
-        "program": serial.to_json(plan.program), "count": plan.count, "axes": list(plan.axes),
-        "buffers": sorted(plan.buffers), "inner": dict(plan.inner), "most": plan.most,
-    }  # fmt: skip
 
 
 def _looked_at(dims: Mapping[str, Dim], graph_at: Callable[[Sizes], Graph | None]) -> tuple[Shapes, list[Sizes]]:

@@ -14,7 +14,8 @@ was used last (`store.eviction`), and compiling a model this one, made where it 
 
 models        one row for each compiled model.  ``steps``: what runs in which order (`network.stored`); ``candidates``:
               those of its distinct kernels, one after the other; ``parts``: of each kernel ``[how many candidates, the
-              chosen one's place, cuts]``
+              chosen one's place, cuts]``.  A kernel for all sizes is a row, too: ``steps`` has its programs and its map
+              (`sizes.facts`), and nothing is in the other two, as its sources are written anew
 
 Rows of ``devices`` are named by `hal.load.device_hash`, those of the other tables by the hash of their
 content, so that damage shows and nothing stands twice.  ``kernels.key`` is the hash of the columns
