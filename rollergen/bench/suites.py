@@ -11,11 +11,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, name_advice
-from rollergen.expr.language import Tensor
+
+if TYPE_CHECKING:
+    from rollergen.expr.language import Tensor
 
 Fields = Mapping[str, Any]
 

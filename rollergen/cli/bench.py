@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.progress import Progress
 from rich.table import Table
 
 from rollergen.bench import scripts
-from rollergen.bench.compare import Comparison
-from rollergen.bench.results import figures, results
-from rollergen.bench.suite import Ended, Step
 from rollergen.cli.output import console
+
+if TYPE_CHECKING:
+    from rollergen.bench.compare import Comparison
+    from rollergen.bench.suite import Ended, Step
 
 
 @click.group()
@@ -114,6 +116,7 @@ def _write_figures(root: Path) -> None:
 
 def _write_page(root: Path, out: Path) -> None:
     from rollergen.bench.page import page
+    from rollergen.bench.results import figures, results
 
     folder = root / "benches" / "results"
     found = results(folder)

@@ -10,10 +10,6 @@ from typing import Any
 import click
 
 from rollergen.cli.output import console
-from rollergen.explain.explanation import seconds_text
-from rollergen.gate.footprint import bytes_text
-from rollergen.store import admin
-from rollergen.store.location import store_path
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 
@@ -31,6 +27,10 @@ def cache() -> None:
 @_json
 def list_(as_json: bool) -> None:
     """What is kept, newest first."""
+    from rollergen.gate.footprint import bytes_text
+    from rollergen.store import admin
+    from rollergen.store.location import store_path
+
     found = admin.listing(store_path())
     if as_json:
         click.echo(json.dumps(found))
@@ -49,6 +49,9 @@ def clear(with_records: bool, as_json: bool) -> None:
 
     A damaged file, and one that another version wrote, is removed altogether.
     """
+    from rollergen.store import admin
+    from rollergen.store.location import store_path
+
     removed = admin.clear(store_path(), with_records=with_records)
     if as_json:
         click.echo(json.dumps(removed))
@@ -63,6 +66,9 @@ def clear(with_records: bool, as_json: bool) -> None:
 @_json
 def verify(deep: bool, as_json: bool) -> None:
     """Check every row of the file; exit code 1 where something is wrong."""
+    from rollergen.store import admin
+    from rollergen.store.location import store_path
+
     verdict = admin.verify(store_path(), deep=deep)
     if as_json:
         found = {"path": str(store_path()), "checked": verdict.checked, "problems": list(verdict.problems)}
@@ -82,6 +88,8 @@ _REMEDY = "the next build of a damaged kernel replaces its rows; rollergen cache
 
 def _line(one: dict[str, Any]) -> str:
     """What stands under a kernel's signature."""
+    from rollergen.explain.explanation import seconds_text
+
     measured = one["measured_seconds"]
     parts = [
         f"on {one['device']}",

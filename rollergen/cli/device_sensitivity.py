@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
 
-from rollergen.bench.problems import expression
 from rollergen.cli.device_facts import as_json_option, loaded
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError
-from rollergen.explain.representative import representative
-from rollergen.explain.sensitivity import FIFTH, Effect, sensitivity
-from rollergen.hal.changes import paths
+
+if TYPE_CHECKING:
+    from rollergen.explain.sensitivity import Effect
 
 
 @click.command("sensitivity")
@@ -39,6 +39,11 @@ def sensitivity_command(
         rollergen devices sensitivity v100 --figure dram.bandwidth_gb_s
         rollergen devices sensitivity v100 matmul m=1024 n=1024 k=1024
     """
+    from rollergen.bench.problems import expression
+    from rollergen.explain.representative import representative
+    from rollergen.explain.sensitivity import sensitivity
+    from rollergen.hal.changes import paths
+
     spec = loaded(device)
     unknown = [figure for figure in figures if figure not in set(paths(spec))]
     if unknown:
@@ -72,6 +77,8 @@ def effects_table(name: str, effects: Iterable[Effect]) -> Table:
 
 def remark(effect: Effect) -> str:
     """What the counts do not say, in a word."""
+    from rollergen.explain.sensitivity import FIFTH
+
     if effect.moves:
         return "" if effect.factor == FIFTH[1] else f"from x{effect.factor:g} or 1/{effect.factor:g} on"
     if effect.informational:

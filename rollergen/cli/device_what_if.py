@@ -6,28 +6,17 @@ import json
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
 
-from rollergen.bench.problems import expression
 from rollergen.cli.device_facts import as_json_option, parse_settings
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError
-from rollergen.explain.explanation import seconds_text
-from rollergen.explain.what_if import (
-    across,
-    limiter,
-    on_the_way,
-    plot_across,
-    plot_way,
-    require_figures,
-    turns,
-)
-from rollergen.expr.language import Tensor
-from rollergen.hal.load import known_names
-from rollergen.research import construct, predict
-from rollergen.targets import resolve
+
+if TYPE_CHECKING:
+    from rollergen.expr.language import Tensor
 
 ALL = "all"
 
@@ -51,6 +40,8 @@ def what_if(
             --set dram.bandwidth_gb_s=1500 --set units=120
         rollergen devices what-if all softmax shape=4096x1024 --plot softmax.svg
     """
+    from rollergen.bench.problems import expression
+
     tensor, title = expression(problem, sizes, dtype), " ".join((problem, *sizes, dtype))
     if plot is not None and plot.suffix not in (".svg", ".png", ".pdf"):
         raise ArgumentError(f"{plot} is no picture; expected a file in .svg, .png or .pdf")
@@ -65,6 +56,11 @@ def what_if(
 
 
 def _on_all(tensor: Tensor, title: str, plot: Path | None, as_json: bool) -> None:
+    from rollergen.explain.explanation import seconds_text
+    from rollergen.explain.what_if import across, plot_across
+    from rollergen.hal.load import known_names
+    from rollergen.targets import resolve
+
     rows = across(tensor, (resolve(name) for name in known_names()))
     if plot is not None:
         plot_across(rows, title, plot)
@@ -84,6 +80,11 @@ def _on_all(tensor: Tensor, title: str, plot: Path | None, as_json: bool) -> Non
 def _on_one(
     tensor: Tensor, title: str, device: str, settings: tuple[str, ...], plot: Path | None, as_json: bool
 ) -> None:  # fmt: skip
+    from rollergen.explain.explanation import seconds_text
+    from rollergen.explain.what_if import limiter, on_the_way, plot_way, require_figures, turns
+    from rollergen.research import construct, predict
+    from rollergen.targets import resolve
+
     before, values = resolve(device), parse_settings(settings)
     after = require_figures(before, values)
     program, chosen = (construct(tensor, one, top_k=1)[0] for one in (before, after))

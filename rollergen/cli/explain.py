@@ -22,7 +22,6 @@ def explain(
     Candidates are measured if the device is present, unless --no-profile.
     """
     from rollergen.bench.problems import expression  # here, so that help comes at once
-    from rollergen.build import build
     from rollergen.cli.run import compiled, tell
 
     if problem.endswith(".onnx"):
@@ -34,6 +33,8 @@ def explain(
     if html is not None:
         raise click.UsageError(f"--html is {html!r} with an operator; expected a model, a path that ends in .onnx")
     tensor = expression(problem, sizes, dtype)
+    from rollergen.build import build  # after the expression, so that its errors come sooner
+
     with progress_bar(not as_json) as progress:
         profile = False if no_profile else "auto"
         kernel = build(tensor, device, top_k=top_k, profile=profile, cache=not no_cache, progress=progress)

@@ -8,7 +8,6 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
-from rollergen.bench.catalogue import OPERATORS
 from rollergen.bench.suites import Suite, suite, suite_names
 
 
@@ -17,6 +16,8 @@ from rollergen.bench.suites import Suite, suite, suite_names
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def ops(suite_name: str | None, as_json: bool) -> None:
     """List the operators with their sizes and an example of each, or the entries of a suite."""
+    from rollergen.bench.catalogue import OPERATORS
+
     if suite_name is not None:
         _list_suite(suite(suite_name), as_json)
         return

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
@@ -17,13 +17,9 @@ from rich.table import Table
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError
 from rollergen.hal.files.trusted import open_untrusted
-from rollergen.store.collection import add, prune, stored, tally
-from rollergen.store.database import CLEAR, StoreError
-from rollergen.store.kernel_tuner import KERNELS, read_t4
-from rollergen.store.location import store_path
-from rollergen.store.record_files import RecordFile, append
-from rollergen.store.record_tables import read_any, write_table
-from rollergen.targets import resolve
+
+if TYPE_CHECKING:
+    from rollergen.store.record_files import RecordFile
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 _file = click.Path(path_type=Path, dir_okay=False)
@@ -43,6 +39,9 @@ def records() -> None:
 @_json
 def list_(as_json: bool) -> None:
     """How many records there are of each operator and device, and what became of them."""
+    from rollergen.store.collection import stored, tally
+    from rollergen.store.location import store_path
+
     found = list(tally(stored(store_path())))
     if as_json:
         click.echo(json.dumps(found))
@@ -62,6 +61,11 @@ def list_(as_json: bool) -> None:
 @_json
 def export(out: Path, as_json: bool) -> None:
     """Write all records to OUT: JSON Lines (.jsonl, .jsonl.gz, .jsonl.xz) or a table (.parquet)."""
+    from rollergen.store.collection import stored
+    from rollergen.store.location import store_path
+    from rollergen.store.record_files import append
+    from rollergen.store.record_tables import write_table
+
     if out.exists():
         raise ArgumentError(f"{out} exists; expected a new file")
     found = stored(store_path())
@@ -79,7 +83,7 @@ def export(out: Path, as_json: bool) -> None:
     "--from", "origin", type=click.Choice(["rollergen", "kernel_tuner"]), default="rollergen", show_default=True,
     help="Who wrote FILES; kernel_tuner: T4 results, which need --kernel, --device and --size.",
 )  # fmt: skip
-@click.option("--kernel", help=f"The kernel that was tuned: {', '.join(KERNELS)}.")
+@click.option("--kernel", help="The kernel that was tuned, such as clblast-gemm.")
 @click.option("--device", help="The device that ran it: a name or a spec's file.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=EXTENT", help="Of the problem: m, n, k (several times).")
 @_json
@@ -91,6 +95,8 @@ def import_(
     Of Kernel Tuner's results those configurations become records for which there is an rProgram; the others are
     refused by name.
     """
+    from rollergen.store.record_tables import read_any
+
     if origin == "kernel_tuner":
         _take_tuned(files, kernel, device, sizes, as_json)
         return
@@ -105,6 +111,9 @@ def import_(
 def _take_tuned(
     files: tuple[Path, ...], kernel: str | None, device: str | None, sizes: tuple[str, ...], as_json: bool
 ) -> None:
+    from rollergen.store.kernel_tuner import read_t4
+    from rollergen.targets import resolve
+
     if kernel is None or device is None:
         raise ArgumentError("--from kernel_tuner needs --kernel and --device: T4 results do not say what ran where")
     found = [read_t4(path, resolve(device), kernel, _extents(sizes)) for path in files]
@@ -140,6 +149,9 @@ def merge(stores: tuple[Path, ...], as_json: bool) -> None:
 
 def _of_another(store: Path) -> RecordFile:
     """Its records; an error says nothing of clearing, which would empty the store that takes them."""
+    from rollergen.store.collection import stored
+    from rollergen.store.database import CLEAR, StoreError
+
     try:
         return stored(store, own=False)
     except StoreError as error:
@@ -162,6 +174,9 @@ def _is_store(path: Path) -> bool:
 @_json
 def prune_(older_than: float | None, device: str | None, failed: bool, yes: bool, as_json: bool) -> None:
     """Remove records for which every given condition holds."""
+    from rollergen.store.collection import prune, stored
+    from rollergen.store.location import store_path
+
     if older_than is None and device is None and not failed:
         raise ArgumentError("prune needs a condition: --older-than DAYS, --device NAME or --failed")
     useless = _useless(older_than, device, failed)
@@ -183,6 +198,9 @@ def _useless(older_than: float | None, device: str | None, failed: bool) -> Call
 
 
 def _take_in(contents: list[RecordFile], as_json: bool, **more: Any) -> None:
+    from rollergen.store.collection import add
+    from rollergen.store.location import store_path
+
     offered = sum(len(one.records) for one in contents)
     taken = sum(add(store_path(), one) for one in contents)
     _say(as_json, f"took in {taken} of {offered} records; the others were there", offered=offered, taken=taken, **more)

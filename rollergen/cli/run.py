@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from rollergen.cli.output import console, progress_bar
 from rollergen.errors import ArgumentError
-from rollergen.explain.explanation import seconds_text
-from rollergen.gate.arrays import random_array
-from rollergen.network.compiling import compile as compile_model
-from rollergen.network.model import Model
-from rollergen.network.report import page
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from rollergen.network.model import Model
 
 
 @click.command()
@@ -40,6 +39,11 @@ def run(
     \b
         rollergen run model.onnx --input x.npy --output y.npy
     """
+    import numpy as np
+
+    from rollergen.explain.explanation import seconds_text
+    from rollergen.gate.arrays import random_array
+
     arrays = [_read(name) for name in inputs]
     made = compiled(model, arrays, device, top_k, no_profile, no_cache, as_json)
     rng = np.random.default_rng(0)
@@ -65,6 +69,10 @@ def compiled(
     """The model of a file, with a bar while its kernels are built unless `quiet`."""
     if not path.endswith(".onnx"):
         raise ArgumentError(f"MODEL is {path!r}; expected a path that ends in .onnx")
+    if not Path(path).is_file():
+        raise ArgumentError(f"MODEL is {path!r}; there is no such file")
+    from rollergen.network.compiling import compile as compile_model  # after what can be refused without it
+
     with progress_bar(not quiet) as progress:
         return compile_model(
             path, tuple(arrays) or None, device, top_k=top_k, profile=False if no_profile else "auto",
@@ -74,6 +82,8 @@ def compiled(
 
 def tell(model: Model, as_json: bool, html: str | None, more: dict[str, Any] | None = None) -> None:
     """Prints what is known of the model, and writes the page where one is wanted."""
+    from rollergen.network.report import page
+
     if html is not None:
         Path(html).write_text(page(model), encoding="utf-8")
     if as_json:
@@ -83,6 +93,8 @@ def tell(model: Model, as_json: bool, html: str | None, more: dict[str, Any] | N
 
 
 def _read(name: str) -> np.ndarray:
+    import numpy as np
+
     try:
         array = np.load(name, allow_pickle=False)
     except (OSError, ValueError) as error:
@@ -93,6 +105,8 @@ def _read(name: str) -> np.ndarray:
 
 
 def _write(name: str, results: Any) -> None:
+    import numpy as np
+
     if isinstance(results, tuple):
         np.savez(name, *results)
     else:

@@ -15,14 +15,17 @@ from rollergen.bench.scripts import checkout, has_benches
 from rollergen.bench.suites import suite, suite_names
 from rollergen.cli.output import console, constants_option, objective_option, records_argument, shown_in
 from rollergen.errors import ArgumentError
-from rollergen.runtime.executor import executor_for
-from rollergen.targets import resolve
 
 _LONGEST_TIMING_S = 60.0
 
 
-OF_A_CHECKOUT = ("ablate", "evaluate", "tables")
-"""Commands that compare the verifier with published systems: they lie in benches/verify/."""
+OF_A_CHECKOUT = {
+    "ablate": "Say what each group of features is worth.",
+    "evaluate": "Rank and search programs of held-out operators.",
+    "tables": "Write the tables of kept figures anew.",
+}
+"""Commands that compare the verifier with published systems, and what help says of them: they lie in benches/verify/ and
+are imported when they are called."""
 
 
 class _WithBenches(click.Group):
@@ -38,6 +41,11 @@ class _WithBenches(click.Group):
         if (root := str(checkout())) not in sys.path:
             sys.path.insert(0, root)
         return getattr(import_module("benches.verify.command"), name)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        told = {name: command.get_short_help_str(80) for name, command in self.commands.items()} | OF_A_CHECKOUT
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, told[name]) for name in self.list_commands(context)])
 
 
 @click.group(cls=_WithBenches)
@@ -69,7 +77,9 @@ def collect(
 
     Operators that OUT has records of already are skipped, so that an interrupted collection is resumed.
     """
+    from rollergen.runtime.executor import executor_for
     from rollergen.store.record_files import append
+    from rollergen.targets import resolve
     from rollergen.verify.collect import collect as collect_one
     from rollergen.verify.collect import expression_key, recorded
     from rollergen.verify.protocol import Protocol
