@@ -39,13 +39,13 @@ def run(
     \b
         rollergen run model.onnx --input x.npy --output y.npy
     """
-    import numpy as np
+    arrays = [_read(name) for name in inputs]
+    made = compiled(model, arrays, device, top_k, no_profile, no_cache, as_json)
+    import numpy as np  # here and below after what is refused without them, so that errors come at once
 
     from rollergen.explain.explanation import seconds_text
     from rollergen.gate.arrays import random_array
 
-    arrays = [_read(name) for name in inputs]
-    made = compiled(model, arrays, device, top_k, no_profile, no_cache, as_json)
     rng = np.random.default_rng(0)
     given = arrays or [random_array(one.shape or (), one.dtype, rng) for one in made.inputs]
     compared = sum(one.compared for one in made.check(*given))
@@ -71,7 +71,7 @@ def compiled(
         raise ArgumentError(f"MODEL is {path!r}; expected a path that ends in .onnx")
     if not Path(path).is_file():
         raise ArgumentError(f"MODEL is {path!r}; there is no such file")
-    from rollergen.network.compiling import compile as compile_model  # after what can be refused without it
+    from rollergen.network.compiling import compile as compile_model
 
     with progress_bar(not quiet) as progress:
         return compile_model(

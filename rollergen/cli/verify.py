@@ -24,7 +24,7 @@ OF_A_CHECKOUT = {
     "evaluate": "Rank and search programs of held-out operators.",
     "tables": "Write the tables of kept figures anew.",
 }
-"""Commands that compare the verifier with published systems, and what help says of them: they lie in benches/verify/ and
+"""Commands that compare the verifier with published systems, with their help; they lie in benches/verify/ and
 are imported when they are called."""
 
 
