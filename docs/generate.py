@@ -233,6 +233,17 @@ def results() -> str:
     return "\n".join(lines) + "\n"
 
 
+def papers() -> str:
+    """What the newest run of `bench seeds` found of each figure and table of the papers."""
+    path = max((ROOT / "benches" / "results").glob("seeds_*.json"), key=lambda path: path.stem[-10:])
+    lines = ["| `--claim` | figure | what | state | found | the paper's |", "|---|---|---|---|---|---|"]
+    for one in json.loads(path.read_text(encoding="utf-8"))["claims"]:
+        link = f"[{one['state']}](../benches/results/{path.name})"
+        told = (f"`{one['claim']}`", one["of"], one["what"], link, one["ours"], one["paper"])
+        lines.append(f"| {' | '.join(told)} |")
+    return "\n".join(lines) + "\n"
+
+
 def operators() -> str:
     """The operators of `rg.ops` by family, and second names."""
     families: dict[str, list[str]] = {}
@@ -261,6 +272,7 @@ GENERATED: dict[str, Callable[[], str]] = {
         constants,
         alignment,
         results,
+        papers,
         operators,
     )
 }
