@@ -50,7 +50,8 @@ def new_command(
     name: str, output: Path | None, like: str | None, title: str | None, source: str | None,
     settings: tuple[str, ...], language: str | None, arch: str | None, ask: bool | None,
 ) -> None:  # fmt: skip
-    """Begin the spec of a new device NAME: figures given are datasheet's, all others assumed, as the nearest has them.
+    """Begin the spec of a new device NAME: figures that you give count as its datasheet's, all others as
+    assumed: those of the nearest device.
 
     \b
         rollergen devices new rtx4090 --like a100 --set units=128 --set clock_mhz=2520 \\
