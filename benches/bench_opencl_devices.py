@@ -57,7 +57,8 @@ def main() -> int:
         if entry.id not in rows or rows[entry.id]["state"] == "wrong":
             for last in (False, True):  # what ends this process has left a row
                 rows[entry.id] = _row(entry, spec, arguments) if last else _base(entry) | {"state": "ended"}
-                keep(name, {"device": description, "summary": [_summary(rows)], "rows": list(rows.values())})
+                content = {"device": description, "points": arguments.points, "summary": [_summary(rows)]}
+                keep(name, content | {"rows": list(rows.values())})
             print(entry.id, rows[entry.id], file=sys.stderr, flush=True)
     table = Table(*STATES, title=description)
     table.add_row(*(str(_summary(rows)[state]) for state in STATES))
