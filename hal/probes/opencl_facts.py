@@ -75,9 +75,7 @@ def described(
     origins = {path: origin if own else kept for path, origin in device.provenance}
     origins |= {json_path(device, path): ("measured", says if text == "told" else text) for path, text in how.items()}
     if not own:
-        bare = tuple(replace(one, peak_dense_tflop_s=0.0) for one in device.instructions)
-        device = replace(device, instructions=bare)
-        origins = {path: origin for path, origin in origins.items() if not path.endswith("peak_dense_tflop_s")}
+        device, origins = _without_printed(device, origins)
     target = _target(runtime, next(one for one in device.targets if one.language == NAME))
     exchanging = sub_groups(runtime)
     if exchanging is not None:
@@ -87,6 +85,22 @@ def described(
         device, name=name, title=f"{runtime.facts.name} of {runtime.facts.platform}", verified=(), targets=(target,),
         provenance=tuple(sorted(origins.items())),
     )  # fmt: skip
+
+
+def _without_printed(
+    device: Device, origins: dict[str, tuple[str, str]]
+) -> tuple[Device, dict[str, tuple[str, str]]]:
+    """Without what the maker of another device prints of it: peaks, and bandwidths where this one's are measured."""
+    kept = dict(origins)
+    layers, instructions = list(device.layers), list(device.instructions)
+    for number, layer in enumerate(layers):
+        at = f"memory_layers[{number}].bandwidth"
+        if origins.get(f"{at}_gb_s", ("",))[0] == "measured" and kept.pop(f"{at}_nominal_gb_s", None):
+            layers[number] = replace(layer, bandwidth_nominal_gb_s=0.0)
+    for number, one in enumerate(instructions):
+        if kept.pop(f"instructions[{number}].peak_dense_tflop_s", None):
+            instructions[number] = replace(one, peak_dense_tflop_s=0.0)
+    return replace(device, layers=tuple(layers), instructions=tuple(instructions)), kept
 
 
 def _exchanging(device: Device, target: Target, found: SubGroups) -> tuple[Device, Target]:

@@ -1,8 +1,7 @@
-"""Calls of a kernel with pyopencl's arrays: launches in the caller's queue and context, and nothing else."""
+"""Calls of a kernel with what pyopencl has on a device: launches in the caller's queue and context, no more."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,14 +17,9 @@ from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.device_arrays import DeviceView
 from rollergen.runtime.executor import RuntimeExecutor
+from rollergen.runtime.opencl_arrays import address, argument, as_array, is_opencl_array, is_shared, overlap
 from rollergen.runtime.packed import NEVER, Packed
 from rollergen.runtime.signature import Parameter, Signature
-
-
-def is_opencl_array(thing: Any) -> bool:
-    """Whether it is a pyopencl.array.Array; pyopencl is looked up, never imported."""
-    module = sys.modules.get("pyopencl.array")
-    return module is not None and isinstance(thing, module.Array)
 
 
 class _Lane:
@@ -39,7 +33,7 @@ class _Lane:
 
 
 class OpenCLCalls:
-    """What `Kernel` does with pyopencl's arrays.  Thread-safe.
+    """What `Kernel` does with pyopencl's arrays and shared virtual memory.  Thread-safe.
 
     The first call in a context compiles there; the first of a thread in a queue allocates temporaries.  Nobody waits.
     """
@@ -55,15 +49,19 @@ class OpenCLCalls:
     @staticmethod
     def takes(device: Device, things: Sequence[Any]) -> bool:
         """Whether a call with these is for such arrays: kernels of the host's CPU work in the host's memory."""
-        return completed_on(device) is None and any(map(is_opencl_array, things))
+        return completed_on(device) is None and any(is_opencl_array(one) or is_shared(one) for one in things)
 
     def call(self, arrays: Sequence[Any], named: Mapping[str, Any], out: Any, stream: Any, version: int) -> Any:
-        """The outputs, as pyopencl's arrays of the queue.  Raises as `Kernel` does, and ArgumentError for arrays of
-        several contexts, strided ones, and such as have no queue where none is given."""
+        """The outputs: ``out``, or new arrays of pyopencl's in the queue.
+
+        Raises as `Kernel` does, and ArgumentError for arrays of several contexts, strided ones, and such as have no
+        queue where none is given.
+        """
         passed = self._signature.passed(arrays, named)
         queue = self._queue(passed, stream)
         lane = self._lane(queue)
-        given = self._results(out, queue)
+        results = self._results(out, queue)
+        passed, given = ([as_array(one, queue) for one in some] for some in (passed, results))
         buffers = {p.name: self._buffer(p, one, p.name, lane) for p, one in zip(self._inputs, passed, strict=True)}
         for parameter, one in zip(self._outputs, given, strict=True):
             self._check_apart(parameter, one, [*passed, *(other for other in given if other is not one)])
@@ -75,7 +73,7 @@ class OpenCLCalls:
         launched = lane.session.enqueue(queue)
         for one in given if launched else ():
             one.add_event(launched[-1].event)
-        return given[0] if len(given) == 1 else tuple(given)
+        return results[0] if len(results) == 1 else tuple(results)
 
     def _queue(self, passed: Sequence[Any], stream: Any) -> Any:
         import pyopencl
@@ -136,20 +134,17 @@ class OpenCLCalls:
             raise self._error(f"{name} is of another context than the queue; expected one context")
         if not parameter.size_bytes:
             return lane.runtime.empty(0)
-        if thing.offset % lane.runtime.alignment:
-            raise self._error(
-                f"{name} begins {thing.offset} bytes into its buffer, no multiple of {lane.runtime.alignment}; pass "
-                f"{name}.copy()"
-            )
-        memory = thing.base_data
-        return lane.runtime.part(memory, thing.offset, parameter.size_bytes) if thing.offset else memory
+        try:
+            return argument(thing, lane.runtime, parameter.size_bytes)
+        except ValueError as error:
+            raise self._error(f"{name} {error}; pass {name}.copy()") from None
 
     def _error(self, text: str) -> ArgumentError:
         return ArgumentError(f"{text}: {self._signature}")
 
     def _check_apart(self, parameter: Parameter, one: Any, others: Sequence[Any]) -> None:
         for other in others:
-            if is_opencl_array(one) and is_opencl_array(other) and _overlap(one, other):
+            if is_opencl_array(one) and is_opencl_array(other) and overlap(one, other):
                 raise self._error(f"out={parameter.name} overlaps another array of the call; give it memory of its own")
 
     def _wait(self, queue: Any, arrays: Sequence[Any]) -> None:
@@ -162,15 +157,8 @@ class OpenCLCalls:
 
     def _pack(self, lane: _Lane, passed: Sequence[Any], version: int) -> None:
         constants = [one for p, one in zip(self._inputs, passed, strict=True) if p.name in self._packed]
-        views = [DeviceView(one.base_data.int_ptr + one.offset, one.shape, one.dtype, one) for one in constants]
+        views = [DeviceView(address(one), one.shape, one.dtype, one) for one in constants]
         if not lane.packed.holds(version, constants, views):
             lane.packed = NEVER
             lane.session.enqueue(lane.queue, once=True)
             lane.packed = Packed.of(version, constants, views)
-
-
-def _overlap(one: Any, other: Any) -> bool:
-    """Whether two arrays share a byte of one buffer."""
-    if not one.nbytes or not other.nbytes or one.base_data.int_ptr != other.base_data.int_ptr:
-        return False
-    return bool(one.offset < other.offset + other.nbytes and other.offset < one.offset + one.nbytes)

@@ -7,6 +7,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import MeasurementWarning
+from rollergen.hal.load import load_device
 from rollergen.measure.bench import Lost
 from rollergen.measure.bounds import bandwidth_gb_s, doubt, least_seconds, residence
 from rollergen.measure.outcome import Outcome
@@ -107,9 +108,19 @@ def test_the_working_set_resides_in_the_first_layer_that_holds_it():
     assert all(inner >= outer > 0 for inner, outer in pairwise(bandwidths))
 
 
-def test_the_least_time_is_that_of_writing_the_outputs_once():
-    program = programs.relu(10**9)
-    assert least_seconds(program, CPU) == pytest.approx(4e9 / (bandwidth_gb_s(CPU.layers[-1], CPU) * 1e9))
+def test_the_least_time_is_that_of_writing_the_outputs_once_at_a_rate_that_is_printed():
+    program, device = programs.relu(10**9), load_device("v100")
+    *_, l2, dram = device.layers
+    assert least_seconds(program, device) == pytest.approx(4 / dram.bandwidth_nominal_gb_s)
+    bare = (*device.layers[:-1], replace(dram, bandwidth_nominal_gb_s=0.0))
+    assert least_seconds(program, replace(device, layers=bare)) == pytest.approx(4 / bandwidth_gb_s(l2, device))
+
+
+def test_a_bandwidth_read_on_a_busy_machine_makes_no_time_doubtful():
+    """Read as 7 GB/s, of which a kernel then writes 10."""
+    program, slow = programs.relu(10**9), replace(CPU.layers[-1], bandwidth_gb_s=7.0, bytes_per_clock=0.0)
+    busy = replace(CPU, layers=(*CPU.layers[:-1], slow))
+    assert doubt(program, busy, 0.4) == "" and "cpu's l3, nearer than dram" in doubt(program, busy, 1e-6)
 
 
 def test_a_time_below_the_bound_is_told_with_the_figures_and_never_believed():

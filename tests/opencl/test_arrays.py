@@ -59,6 +59,55 @@ def test_part_of_a_buffer_is_used_where_it_lies(kernel, queue):
     assert part.offset and np.array_equal(kernel(part, array.to_device(queue, b)).get(), a @ b)
 
 
+def shared(queue, host):
+    found = cl.csvm_empty(queue.context, host.shape, host.dtype)
+    found[...] = host
+    return found
+
+
+def test_shared_virtual_memory_is_used_where_it_lies(kernel, queue):
+    a, b = values()
+    x, y, z = (shared(queue, one) for one in (a, b, np.zeros((37, 45), "f4")))
+    out = cl.SVM(z)
+    assert kernel(cl.SVM(x), cl.SVM(y), out=out, stream=queue) is out
+    queue.finish()
+    assert np.array_equal(z, a @ b)
+    x *= 2  # seen without being passed anew
+    assert np.array_equal(kernel(A=cl.SVM(x), B=array.to_device(queue, b)).get(), 2 * (a @ b))
+
+
+def test_arrays_in_shared_virtual_memory_are_used_from_any_place_that_vectors_can_begin_at(kernel, queue):
+    from pyopencl.tools import SVMAllocator
+
+    a, b = values()
+    allocator = SVMAllocator(queue.context, queue=queue)
+    host = np.resize(a, 4096)
+    whole = array.to_device(queue, host, allocator=allocator)
+    for offset in (0, 4):
+        part = whole[offset : offset + a.size].reshape(a.shape)
+        expected = host[offset : offset + a.size].reshape(a.shape) @ b
+        assert np.array_equal(kernel(part, array.to_device(queue, b, allocator=allocator)).get(), expected)
+    with pytest.raises(ArgumentError, match=r"A begins 4 bytes into its memory, at no multiple of 16; pass A.copy"):
+        kernel(whole[1 : 1 + a.size].reshape(a.shape), array.to_device(queue, b))
+    with pytest.raises(ArgumentError, match="out=C overlaps another array"):
+        kernel(whole[: a.size].reshape(a.shape), array.to_device(queue, b), out=whole[4 : 4 + 37 * 45].reshape((37, 45)))
+
+
+def test_shared_virtual_memory_that_cannot_be_used_is_named(kernel, queue, monkeypatch):
+    a, b = (shared(queue, one) for one in values())
+    with pytest.raises(ArgumentError, match="have no queue; expected stream="):
+        kernel(cl.SVM(a), cl.SVM(b))
+    with pytest.raises(ArgumentError, match="SVM of strides"):
+        kernel(cl.SVM(np.asfortranarray(a)), cl.SVM(b), stream=queue)
+    with pytest.raises(ShapeError, match=r"A has shape \(21, 45\)"):
+        kernel(cl.SVM(b), cl.SVM(a), stream=queue)
+    monkeypatch.setattr("rollergen.runtime.opencl_arrays.POCL", "another")  # whose driver says what it has
+    if not queue.device.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM:
+        with pytest.raises(DeviceError, match=r"does not share the host's memory .*expected an array of pyopencl\.csvm_empty"):
+            kernel(cl.SVM(np.ones((37, 21), "f4")), cl.SVM(b), stream=queue)
+    assert np.array_equal(kernel(cl.SVM(a[:37]), cl.SVM(b), stream=queue).get(), np.asarray(a) @ b)
+
+
 def test_several_threads_call_at_once(kernel, queue):
     a, b = values()
     given = there(queue, a, b)

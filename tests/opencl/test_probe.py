@@ -12,11 +12,12 @@ from rollergen.__main__ import main
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.hal.errors import BuildError
 from rollergen.hal.files.user_specs import user_folder
+from rollergen.hal.lints import outer_layers_are_slower
 from rollergen.hal.load import load_device, save_device
 from rollergen.hal.probes import opencl_probe
 from rollergen.hal.probes.meters import Patience
 from rollergen.hal.probes.opencl_bench import OpenCLBench, Sizes
-from rollergen.hal.probes.opencl_facts import base_of, driver_figures, told
+from rollergen.hal.probes.opencl_facts import base_of, described, driver_figures, told
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.opencl_devices import describes
 from rollergen.hal.runtimes.opencl_platforms import present_devices
@@ -50,6 +51,16 @@ def test_a_driver_tells_limits_and_the_rest_is_called_assumed(runtime, tmp_path)
     assert origins["units"][0] == "measured" and origins["schedulers"] == ("assumed", "as mi50 has it")
     save_device(spec, tmp_path / "mine.json")
     assert load_device(tmp_path / "mine.json") == spec
+
+
+def test_what_is_printed_of_another_device_does_not_stand_beside_what_was_measured(runtime):
+    """Or the level-2 cache would move more than the first."""
+    measured = {"l2.bandwidth_gb_s": 50.0, "l2.bytes_per_clock": 25.0, "l1.bytes_per_clock": 25.0}
+    found = {"units": 2, "clock_mhz": 1000.0, **measured}
+    spec = described(runtime, load_device("mi50"), "mine", found, dict.fromkeys(measured, "a run"))
+    assert not spec.layer("l2").bandwidth_nominal_gb_s and spec.layer("dram").bandwidth_nominal_gb_s == 1024
+    assert not [path for path, _ in spec.provenance if path == "memory_layers[3].bandwidth_nominal_gb_s"]
+    assert not [one for one in outer_layers_are_slower(spec) if " l2 moves" in str(one)]
 
 
 @pytest.mark.parametrize(("says", "clock"), [(5, 1000.0), (0, 1000.0), (650, 650.0)])
