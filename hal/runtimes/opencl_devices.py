@@ -127,7 +127,8 @@ def spec_of(present: Present, specs: Iterable[Device]) -> Device:
 def chosen(which: str, found: Sequence[Present]) -> Present:
     """The device that "PLATFORM:DEVICE" means: each a number or a part of a name, the second may be missing.
 
-    "": the best that is no CPU.  RuntimeUnavailableError that lists what is present.
+    Of several that it means the best, as `best` ranks them; "": the best that is no CPU.  RuntimeUnavailableError that
+    lists what is present.
     """
     if not found:
         raise RuntimeUnavailableError(
@@ -147,7 +148,7 @@ def chosen(which: str, found: Sequence[Present]) -> Present:
             f"no OpenCL device is {which!r}; expected PLATFORM:DEVICE, each a number or a part of a name, of "
             f"{listed(found)}"
         )
-    return some[0]
+    return max(some, key=_rank)
 
 
 def best(found: Sequence[Present]) -> Present:
@@ -159,7 +160,11 @@ def best(found: Sequence[Present]) -> Present:
             "no OpenCL device is present that is no CPU; expected device='cpu', which is this machine's, or one of "
             f"{listed(found)}"
         )
-    return max(others, key=lambda one: ("GPU" in one.kinds, not one.unified, one.units * one.clock_mhz))
+    return max(others, key=_rank)
+
+
+def _rank(one: Present) -> tuple[bool, bool, bool, int]:
+    return "CPU" not in one.kinds, "GPU" in one.kinds, not one.unified, one.units * one.clock_mhz
 
 
 def listed(found: Sequence[Present]) -> str:

@@ -113,6 +113,12 @@ def test_a_device_is_chosen_by_numbers_or_parts_of_names(which, present):
     assert chosen(which, EVERY) is present
 
 
+def test_of_several_devices_that_a_name_means_the_best_is_chosen_and_of_equal_ones_the_first():
+    inside, twin = replace(AMD, unified=True, units=8), replace(AMD, number=2)
+    found = [inside, replace(AMD, number=1), twin]
+    assert chosen("amd", found) is found[1] and chosen("amd:2", found) is twin and chosen("amd:0", found) is inside
+
+
 @pytest.mark.parametrize("which", ["4:0", "pocl:1", "nobody", "0:mali"])
 def test_a_device_that_is_not_there_is_answered_with_those_that_are(which):
     with pytest.raises(RuntimeUnavailableError, match=r"expected PLATFORM:DEVICE.* opencl:3:0 pthread-AMD EPYC 9B45 of Port"):
