@@ -95,10 +95,12 @@ def _without_printed(
     layers, instructions = list(device.layers), list(device.instructions)
     for number, layer in enumerate(layers):
         at = f"memory_layers[{number}].bandwidth"
-        if origins.get(f"{at}_gb_s", ("",))[0] == "measured" and kept.pop(f"{at}_nominal_gb_s", None):
+        if origins.get(f"{at}_gb_s", ("",))[0] == "measured" and layer.bandwidth_nominal_gb_s:
+            kept.pop(f"{at}_nominal_gb_s", None)
             layers[number] = replace(layer, bandwidth_nominal_gb_s=0.0)
     for number, one in enumerate(instructions):
-        if kept.pop(f"instructions[{number}].peak_dense_tflop_s", None):
+        if one.peak_dense_tflop_s:
+            kept.pop(f"instructions[{number}].peak_dense_tflop_s", None)
             instructions[number] = replace(one, peak_dense_tflop_s=0.0)
     return replace(device, layers=tuple(layers), instructions=tuple(instructions)), kept
 

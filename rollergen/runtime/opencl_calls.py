@@ -61,7 +61,8 @@ class OpenCLCalls:
         queue = self._queue(passed, stream)
         lane = self._lane(queue)
         results = self._results(out, queue)
-        passed, given = ([as_array(one, queue) for one in some] for some in (passed, results))
+        given = [as_array(one, queue) for one in results]
+        passed = tuple(as_array(one, queue) for one in passed)
         buffers = {p.name: self._buffer(p, one, p.name, lane) for p, one in zip(self._inputs, passed, strict=True)}
         for parameter, one in zip(self._outputs, given, strict=True):
             self._check_apart(parameter, one, [*passed, *(other for other in given if other is not one)])
