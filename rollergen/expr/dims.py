@@ -70,6 +70,9 @@ class Extent:
     def __repr__(self) -> str:
         return self._text
 
+    def __neg__(self) -> Any:
+        return self._with(0, "-", operator.sub, True)
+
     def _with(self, other: Any, symbol: str, function: Callable[[Any, Any], Any], swapped: bool) -> Any:
         if _making.get() is not None:
             return function(other, int(self)) if swapped else function(int(self), other)

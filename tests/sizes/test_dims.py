@@ -28,6 +28,8 @@ def test_operators_methods_and_arithmetic_take_dims():
     made = (2 * x.reshape(S * 2, 3) + 1).relu().sum(dim=1)
     y = rg.tensor("x", (9, 6))
     assert same(made.at({"S": 9}), (2 * y.reshape(18, 3) + 1).relu().sum(dim=1))
+    turned = rg.ops.roll(rg.tensor("z", (S,)), -S // 2, 0)
+    assert same(turned.at({"S": 9}), rg.ops.roll(rg.tensor("z", (9,)), -9 // 2, 0))
     first, second = rg.ops.split(x, 3, 1)
     assert same((first - second).at({"S": 4}), rg.ops.sub(*rg.ops.split(rg.tensor("x", (4, 6)), 3, 1)))
 
