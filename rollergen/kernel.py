@@ -385,9 +385,13 @@ class Kernel:
 
     def _repr_html_(self) -> str:
         from rollergen.explain.notebook import notebook
+        from rollergen.explain.rooflines import roofline
 
+        facts = self.explain(as_dict=True)
+        launches = [one for one in facts["stages"] if not one["once"]]
+        roofs = roofline(launches, self.program, self.device) if launches else None
         texts = (("explanation", self.explain()), (f"{self.language} source", self.source))
-        return notebook(repr(self), self.explain(as_dict=True), texts)
+        return notebook(repr(self), facts, texts, roofs)
 
 
 def load(directory: str | Path) -> Kernel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import Any
 
 from rollergen.errors import ArgumentError, shown
 from rollergen.explain.explanation import Facts, seconds_text
+from rollergen.explain.rooflines import roofline
 from rollergen.expr.language import Tensor
 from rollergen.hal.spec import Device
 from rollergen.optional import blank_plot, optional
 from rollergen.options import BuildOptions
-from rollergen.program.model.roofline import layer_rate, multiply_add_rate
 from rollergen.program.rprogram import RProgram
 from rollergen.research import DeviceLike, construct, load_device, predict, profile, space
 
@@ -93,22 +93,13 @@ def _limiters(panel: Any, stage: Facts, named: bool) -> None:
 
 
 def _roofline(panel: Any, launches: Sequence[Facts], facts: Facts, program: RProgram, device: Device) -> None:
-    flops = sum(one["flops"] for one in launches)
-    moved: dict[str, float] = {}
-    for one in launches:
-        for layer, count in one["traffic_bytes"].items():
-            moved[layer] = moved.get(layer, 0.0) + count
-    slopes = {layer: layer_rate(device.layer(layer), device) for layer, count in moved.items() if count}
-    slopes = {layer: rate for layer, rate in slopes.items() if rate}
+    found = roofline(launches, program, device)
+    flops, moved, slopes, roof, ends = found.flops, found.moved, found.slopes, found.roof, found.ends
     if not flops:
         _rates(panel, slopes, {layer: moved[layer] / facts["predicted_seconds"] for layer in slopes})
         return
-    heaviest = max((one for one in program.stages if not one.once), key=lambda one: prod(a.extent for a in one.op.axes))
-    roof = 2 * multiply_add_rate(heaviest, device)
-    spots = [flops / moved[layer] for layer in slopes]
-    ends = [min([*spots, 1]) / 4, max([*spots, *(roof / rate for rate in slopes.values()), 1]) * 4]
     panel.loglog(ends, [roof / 1e9] * 2, color=GREY, linewidth=1)
-    panel.annotate(heaviest.compute.instruction, (ends[1], roof / 1e9), (0, 3), textcoords="offset points", ha="right")
+    panel.annotate(found.instruction, (ends[1], roof / 1e9), (0, 3), textcoords="offset points", ha="right")
     for number, (layer, rate) in enumerate(slopes.items()):
         colour = (BLUE, ORANGE, "#6a9a58", "#8a6aa8")[number % 4]
         panel.loglog([ends[0], roof / rate], [ends[0] * rate / 1e9, roof / 1e9], color=colour, linewidth=1, label=layer)
@@ -125,7 +116,7 @@ def _roofline(panel: Any, launches: Sequence[Facts], facts: Facts, program: RPro
         panel.legend(loc="lower right")
 
 
-def _rates(panel: Any, rates: dict[str, float], reached: dict[str, float]) -> None:
+def _rates(panel: Any, rates: Mapping[str, float], reached: Mapping[str, float]) -> None:
     """Of kernels that only move: bytes a second out of each layer, beside what the spec says of it."""
     panel.barh(list(rates), [rate / 1e9 for rate in rates.values()], color=GREY, alpha=0.3, label="of the spec")
     panel.barh(list(reached), [rate / 1e9 for rate in reached.values()], height=0.4, color=BLUE, label="predicted")
