@@ -34,6 +34,24 @@ def test_links_lead_to_files_of_the_checkout(page):
     assert [one for one in targets if not (page.parent / one).exists()] == []
 
 
+def headings(page):
+    """The anchors of a page's headings, as GitHub and MyST make them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
+
+
+def test_links_to_headings_lead_there():
+    """Those of the guides outside docs/ too."""
+    guides = [page for folder in ("devices", "examples", "benches/gpu") for page in (ROOT / folder).glob("*.md")]
+    lost = [
+        (page.name, path, anchor)
+        for page in [*PAGES, *guides]
+        for path, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", page.read_text())
+        if (path or page.name).endswith(".md") and anchor not in headings(page.parent / path if path else page)
+    ]
+    assert lost == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_files_that_pages_name_are_there(page):
     """By their paths from the top, from a folder of it, or by the last of them."""
