@@ -29,7 +29,8 @@ def test_every_example_is_listed_short_and_run_here():
     scripts = {path.stem: path.read_text() for path in FOLDER.glob("*.py")}
     assert set(scripts) == set(SHOWN)
     assert set(re.findall(r"`(\w+)\.py`", (FOLDER / "README.md").read_text())) == set(SHOWN)
-    assert [name for name, text in scripts.items() if len(text.splitlines()) > 65] == []
+    lines = {name: len(text.splitlines()) for name, text in scripts.items()}
+    assert lines.pop("decoder") <= 65 and max(lines.values()) <= 40  # a whole decoder takes more
 
 
 @pytest.mark.parametrize("name", SHOWN)
