@@ -29,6 +29,9 @@ WIDTHS = (1, 2, 4)
 """Floats that one load reads."""
 LEAST_S = 4e-3
 MOST_STEPS = 1 << 22
+_GROWS = 1.5
+"""A launch whose steps are what takes time takes so many times as long as one of half of them.  Without, a first launch
+that waited ended the search: two probes of rusticl, by the host's clock, gave 0.945 and 7.35 multiply-adds a clock."""
 ROWS_S = 50e-3
 _AT = "get_global_id(0)"
 
@@ -197,10 +200,13 @@ class OpenCLBench:
             kernel.raw.set_arg(len(buffers), np.int32(steps))
             return self.runtime.seconds(kernel, blocks, threads)
 
+        least = lambda steps: min(seconds(steps) for _ in range(3))  # a launch that waits for others seems long enough
         steps = 16
         seconds(steps)
-        least = lambda: min(seconds(steps) for _ in range(3))  # a launch that waits for others seems long enough
-        while (took := least()) < LEAST_S and steps < MOST_STEPS:
+        while steps < MOST_STEPS:
+            took = least(steps)
+            if took >= LEAST_S and took >= _GROWS * least(steps // 2):  # else a launch is what is long
+                break
             steps = min(MOST_STEPS, steps * max(2, min(16, int(1.2 * LEAST_S / took))))
         return Meter(lambda: amount * steps / seconds(steps))
 

@@ -131,6 +131,16 @@ def test_a_launch_that_had_to_wait_makes_no_loop_seem_long(runtime, monkeypatch)
     assert bench.latency_clocks("l1").read() == pytest.approx(1000.0, rel=0.05)
 
 
+def test_launches_that_take_long_whatever_they_do_are_given_more_to_do(runtime, monkeypatch):
+    bench, steps = OpenCLBench(runtime, 2, 1000.0, 64, SMALL), []
+    monkeypatch.setattr(bench.runtime, "seconds", lambda kernel, blocks, threads: 5e-3 + 1e-6 * steps[-1])
+    counted = SimpleNamespace(raw=SimpleNamespace(set_arg=lambda position, count: steps.append(int(count))))
+    monkeypatch.setattr(bench.runtime, "compile", lambda text: SimpleNamespace(kernel=lambda entry: counted))
+    monkeypatch.setattr(bench.runtime, "set_arguments", lambda kernel, buffers: None)
+    bench.latency_clocks("l1").read()
+    assert 1e-6 * steps[-1] > 5e-3
+
+
 def test_a_device_that_is_not_there_cannot_be_probed():
     done = CliRunner().invoke(main, ["devices", "probe", "--opencl", "nobody:0"])
     assert done.exit_code and (isinstance(done.exception, DeviceError) or "no OpenCL device is 'nobody:0'" in done.output)
