@@ -212,10 +212,10 @@ def _spelled(svg: str) -> str:
 
 
 def _rounded(svg: str) -> str:
-    """The drawing with places to a hundredth of a point, without comments and names that nothing refers to."""
+    """The drawing with places to a tenth of a point from ten on, without comments and names that nothing refers to."""
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r' id="(?:text|line2d|xtick|ytick|patch|axes|figure|matplotlib|legend)[^"]*"', "", svg)
-    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), svg)
+    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d\d\.\d|\d\.\d\d)\d+", r"\1", tag[0]), svg)
     return re.sub(r"\s*\n\s*", "\n", svg)
 
 
