@@ -270,10 +270,12 @@ def _traced(ops: Iterable[TensorOp], buffers: frozenset[str], count: int) -> Tra
     for op in ops:
         found = {_row_axis(load.indices[0]) for load in _accesses(op) if load.buffer.name in every}
         for load in op.loads():
-            within = inner.get(load.buffer.name, 0)
-            if within >= len(load.indices):  # merged with what lies outside
+            if load.buffer.name not in inner:
+                continue
+            place = inner[load.buffer.name]
+            if place >= len(load.indices):  # merged with what lies outside
                 return None
-            found |= {_row_axis(load.indices[within])} if within else set()
+            found.add(_row_axis(load.indices[place]))
         if not found:
             axes.append("")
             continue
