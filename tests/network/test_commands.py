@@ -58,7 +58,7 @@ def test_a_page_shows_every_layer_of_a_device_that_is_not_there(tmp_path):
     ("arguments", "said"),
     [
         (("run", "net.pt"), "MODEL is 'net.pt'; expected a path that ends in .onnx"),
-        (("run", "none.onnx"), "model is 'none.onnx'; expected a file with an ONNX model"),
+        (("run", "none.onnx"), "MODEL is 'none.onnx'; there is no such file"),
         (("explain", "none.onnx", "m=3"), "'m=3' beside a model; expected no sizes"),
         (("explain", "matmul", "--html", "x.html"), "--html is 'x.html' with an operator; expected a model"),
     ],
