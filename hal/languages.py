@@ -33,6 +33,8 @@ BUILT_IN = {
     "opencl": "rollergen.emit.opencl:OPENCL",
 }
 """Written as entry points are: a checkout that is not installed has none of its own."""
+BUILT_IN_PRESENT = ("cuda", "opencl")
+"""Those with `Language.present`, told here so that the error for an unknown device need not import them."""
 
 
 def _any_program(program: Any) -> bool:
@@ -150,7 +152,7 @@ def present_names() -> tuple[str, ...]:
     found = []
     for name in language_names():
         try:
-            if language(name).present is not None:
+            if name in BUILT_IN_PRESENT or (name not in BUILT_IN and language(name).present is not None):
                 found.append(name)
         except SpecError as error:  # of a foreign package: other languages are not harmed
             warnings.warn(str(error), PluginWarning, stacklevel=2)

@@ -7,21 +7,29 @@ import io
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rollergen.bench.claims import claim_rows, summary
 from rollergen.bench.results import Figure, Result, Scatter, Table
 from rollergen.bench.scripts import Script
+from rollergen.errors import ArgumentError
 from rollergen.optional import blank_plot, optional
 
-LONGEST, BARS, WIDEST = 10, 40, 60
-"""Rows of a table and bars of a plot that are shown, and letters of a cell: the rest stands in the result's file."""
+LONGEST, BARS, WIDEST, LONGEST_FACT = 6, 30, 60, 300
+"""Rows of a table and bars of a plot that are shown, letters of a cell and of a fact: the file has the rest."""
 MOST_BYTES = 1_000_000
 """Of the page: it is read on phones."""
+LONGEST_BAR = 2.5
 
 LEAST_TICKS, MOST_TICKS = 3, 7
 
-_PAGE = """<!doctype html>
+_PAGE = """
+{%- macro bars(plot) %}<p>{{ plot.label }}</p><div class="bars" style="--one:{{ "%.1f" % plot.share(1) }}%">
+{%- for what, value, good in plot.rows %}
+<span>{{ what }}</span><u><i {% if not good %}class="low" {% endif %}style="width:{{ "%.1f" % plot.share(value) }}%">
+{#- #}</i></u><b>{{ "%.3g" % value }}</b>{% endfor %}</div>{% endmacro -%}
+<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>rollergen: measurements</title><style>
 body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1rem; color: #1b1b1b; }
@@ -35,8 +43,17 @@ display: inline-block; overflow-wrap: anywhere; }
 .claims td, .brief td { white-space: normal; min-width: 6rem; } .measured { background: #e3f1e3; }
 .model { background: #fdf3d7; } .none { background: #f0f0f0; }
 .missed { background: #f8dede; }
-h2, h3 { overflow-wrap: anywhere; } summary { cursor: pointer; }
-@media (max-width: 40rem) { .claims tr, .claims td, .brief tr, .brief td { display: block; border: 0; }
+@media (prefers-color-scheme: dark) { body { background: #1b1b1b; color: #e4e4e4; } a { color: #8ab4f8; }
+th { background: #333; } td { border-color: #444; } .measured { background: #1f3a1f; } .model { background: #46390f; }
+.none { background: #333; } .missed { background: #5a2424; } dt { color: #aaa; } }
+h2, h3 { overflow-wrap: anywhere; }
+.bars { display: grid; grid-template-columns: fit-content(45%) 1fr auto; gap: 0 .6rem; font-size: .8rem;
+max-width: 50rem; } .bars span { overflow-wrap: anywhere; } .bars u { position: relative; }
+.bars i { display: block; height: .9rem; margin-top: .2rem; background: #4477aa; } .bars .low { background: #cc6677; }
+.bars u::after { content: ""; position: absolute; top: 0; left: var(--one); height: 1.3rem;
+border-left: 1px solid currentColor; }
+@media (max-width: 40rem) { .bars { grid-template-columns: 1fr auto; } .bars span { grid-column: 1 / -1; }
+.claims tr, .claims td, .brief tr, .brief td { display: block; border: 0; }
 .claims tr, .brief tr { margin-bottom: .8rem; } .claims tr:first-child, .brief tr:first-child, .claims td:empty,
 .brief td:empty { display: none; } .claims td:nth-child(4)::before { content: "ours: "; }
 .claims td:nth-child(5)::before { content: "the paper's: "; } .brief td + td + td::before { content: "aim: "; }
@@ -45,7 +62,7 @@ h2, h3 { overflow-wrap: anywhere; } summary { cursor: pointer; }
 <p>{{ results|length }} result files, each made by one command of benches/ and committed with machine, versions and
 commit. Ratios are a peer's time over ours: above 1, ours is faster. {{ absent }}</p>
 {% if results|selectattr("headlines")|list %}<section class="brief"><h2>In brief</h2>
-<p>{{ conclusion }}</p>{{ overview|safe }}
+<p>{{ conclusion }}</p>{% if overview.rows %}{{ bars(overview) }}{% endif %}
 <div class="wide"><table><tr><th>what</th><th>figure</th><th>aim</th><th>from</th></tr>
 {% for one in results %}{% for line in one.headlines %}<tr><td>{{ line.what }}</td><td>{{ line.figure }}</td>
 <td{% if line.met is sameas false %} class="missed"{% endif %}>{{ line.aim }}{% if line.met is sameas false %} (missed)
@@ -62,11 +79,12 @@ The paper's own figure stands beside it where it is known word for word.</p>
 </table></div></section>{% endif %}
 {% for one in results %}<h2 id="{{ one.name }}">{{ one.name }}</h2>
 {% if purposes[one.name] %}<p>{{ purposes[one.name] }}</p>{% endif %}
-<dl>{% for key, value in one.origin + one.facts %}<dt>{{ key }}</dt><dd>{{ value }}</dd>{% endfor %}</dl>
+<dl>{% for key, value in one.origin + one.facts -%}
+<dt>{{ key }}</dt><dd>{{ value|truncate(longest_fact) }}</dd>{% endfor %}</dl>
 {% for space in one.scatters %}<h3>{{ space.title }}: predicted against measured</h3>
-{{ plots[one.name, space.title, "points"]|safe }}{% endfor %}
+{{ plots[one.name, space.title]|safe }}{% endfor %}
 {% for table in one.tables %}<h3>{{ table.title }}</h3>
-{% if table.ratios %}{{ plots[one.name, table.title]|safe }}{% endif %}
+{% if table.ratios %}{{ bars(ratios[one.name, table.title]) }}{% endif %}
 <div class="wide"><table><tr>{% for c in table.columns %}<th>{{ c }}</th>{% endfor %}</tr>
 {% for row in table.rows[:longest] %}<tr>{% for cell in row %}<td>{{ cell|truncate(widest) }}</td>{% endfor %}</tr>
 {% endfor %}</table></div>
@@ -76,24 +94,43 @@ The paper's own figure stands beside it where it is known word for word.</p>
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Horizontal bars, 1 marked: what each is of, its length, whether it is good."""
+
+    label: str
+    rows: tuple[tuple[str, float, bool], ...]
+
+    def share(self, value: float) -> float:
+        """Of the width, in percent; longer ones than `LONGEST_BAR` are cut."""
+        return 100 * min(value, LONGEST_BAR) / min(max(1.0, *(row[1] for row in self.rows)), LONGEST_BAR)
+
+
 def page(
     found: Sequence[Result], absent: str, benches: Sequence[Script] = (), drawn: Sequence[Figure] = ()
 ) -> str:
-    """The page as HTML; ``absent``: what could not be measured here, in words; ``benches``: what says what a result
-    is of; ``drawn``: plots that are there already.  Raises DeviceError where a package for it is missing."""
+    """The page as HTML of at most `MOST_BYTES`, for which tables show fewer rows where there are many.
+
+    ``absent``: what could not be measured here, in words; ``benches``: what says what a result is of; ``drawn``: plots
+    that are there already.  Raises DeviceError where a package for it is missing.
+    """
     jinja = optional("jinja2", "bench")
-    plots: dict[tuple[str, ...], str] = {
-        (one.name, table.title): _bars(table, _label(one)) for one in found for table in one.tables if table.ratios
-    }
-    plots |= {(one.name, space.title, "points"): _points(space) for one in found for space in one.scatters}
     environment = jinja.Environment(autoescape=True, undefined=jinja.StrictUndefined)
     claims = claim_rows(found)
-    purposes = {one.name: purpose(one.name, benches) for one in found}
-    pictures = [(one.name, _source(one.svg)) for one in drawn]
-    settings: dict[str, Any] = {"plots": plots, "figures": pictures, "purposes": purposes, "absent": absent}
-    settings |= {"longest": LONGEST, "widest": WIDEST, "conclusion": conclusion(found), "overview": _overview(found)}
-    told = environment.from_string(_PAGE).render(results=found, claims=claims, summary=summary(claims), **settings)
-    return str(told)
+    told: dict[str, Any] = {
+        "results": found, "claims": claims, "summary": summary(claims), "absent": absent, "widest": WIDEST,
+        "longest_fact": LONGEST_FACT, "conclusion": conclusion(found), "overview": _overview(found),
+        "purposes": {one.name: purpose(one.name, benches) for one in found},
+        "ratios": {(one.name, table.title): _ratios(table, one) for one in found for table in one.tables},
+        "plots": {(one.name, space.title): _points(space) for one in found for space in one.scatters},
+        "figures": [(one.name, _source(one.svg)) for one in drawn],
+    }  # fmt: skip
+    template = environment.from_string(_PAGE)
+    for longest in range(LONGEST, -1, -1):
+        text = str(template.render(told, longest=longest))
+        if len(text.encode()) <= MOST_BYTES:
+            return text
+    raise ArgumentError(f"the page of {len(found)} results has over {MOST_BYTES} bytes without a row; give it fewer")
 
 
 def conclusion(found: Sequence[Result]) -> str:
@@ -102,23 +139,13 @@ def conclusion(found: Sequence[Result]) -> str:
     return f"{sum(judged)} of {len(judged)} aims are met; what misses its aim is red."
 
 
-def _overview(found: Sequence[Result]) -> str:
-    """How far each aim in numbers is reached, the aim being 1 (SVG); empty where there is none."""
-    rows: list[tuple[str, float, bool]] = []
-    for name, line in ((one.name, line) for one in found for line in one.headlines):
-        if share := reached(line.figure, line.aim):
-            rows.insert(0, (f"{line.what[:WIDEST]} [{name[:24]}]", share, line.met is not False))
-    if not rows:
-        return ""
-    labels, values, met = zip(*rows, strict=True)
-    plot = blank_plot(10, 0.7 + 0.2 * len(values), layout="constrained")
-    axes = plot.add_subplot()
-    axes.barh(range(len(values)), values, color=["#4477aa" if one else "#cc6677" for one in met])
-    axes.set_yticks(range(len(values)), labels)
-    axes.axvline(1, color="#333333", linewidth=1)
-    axes.set(xlabel="how far the aim is reached (1: just; above: better)", xlim=(0, min(2.5, 1.05 * max(values))))
-    axes.tick_params(labelsize=8)
-    return _svg(plot)
+def _overview(found: Sequence[Result]) -> Bars:
+    """How far each aim in numbers is reached, the aim being 1."""
+    rows = (
+        (f"{line.what} [{one.name}]", share, line.met is not False)
+        for one in found for line in one.headlines if (share := reached(line.figure, line.aim))
+    )  # fmt: skip
+    return Bars("How far each aim is reached (1: just; above: better).", tuple(rows))
 
 
 def reached(figure: str, aim: str) -> float | None:
@@ -140,24 +167,12 @@ def purpose(name: str, benches: Sequence[Script]) -> str:
     return max(fitting, key=lambda one: len(one.begins)).purpose if fitting else ""
 
 
-def _label(result: Result) -> str:
-    """What its ratios are: those of a bench that leaves parts out are of ourselves, all others beside somebody."""
+def _ratios(table: Table, result: Result) -> Bars:
+    """Ratios of a bench that leaves parts out are of ourselves, all others beside somebody."""
+    label = "Peer's time over ours (above 1: ours is faster)."
     if "ablation" in result.name:
-        return "time without the part over the time with all (above 1: the part gains)"
-    return "peer's time over ours (above 1: ours is faster)"
-
-
-def _bars(table: Table, label: str) -> str:
-    """Ratios as horizontal bars, 1 marked (SVG)."""
-    labels = [label for label, _ in table.ratios[:BARS]][::-1]
-    values = [value for _, value in table.ratios[:BARS]][::-1]
-    plot = blank_plot(8, 0.7 + 0.24 * len(values), layout="constrained")
-    axes = plot.add_subplot()
-    axes.barh(labels, values, color=["#4477aa" if value >= 1 else "#cc6677" for value in values])
-    axes.axvline(1, color="#333333", linewidth=1)
-    axes.set_xlabel(label)
-    axes.tick_params(labelsize=8)
-    return _svg(plot)
+        label = "Time without the part over the time with all (above 1: the part gains)."
+    return Bars(label, tuple((what, value, value >= 1) for what, value in table.ratios[:BARS]))
 
 
 def _points(space: Scatter) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 import rollergen as rg
 from rollergen.bench.catalogue import OPERATORS, Operator
-from rollergen.bench.suites import suite
 from rollergen.errors import ArgumentError, name_advice
 from rollergen.expr.operators.arguments import NUMPY
 
@@ -55,6 +54,8 @@ def expression(problem: str, words: Sequence[str], dtype: str = "float32") -> An
     if colon:
         if sizes:
             raise ArgumentError(f"{problem} is an entry of a suite and has its sizes; expected no {words[0]!r}")
+        from rollergen.bench.suites import suite  # here, so that errors in an operator come sooner
+
         return suite(suite_name).entry(entry).make()
     if problem in OPERATORS:
         return _operator(OPERATORS[problem], sizes, dtype)

@@ -9,15 +9,12 @@ from typing import Any
 import click
 from rich.table import Table
 
-from rollergen.cli.output import console
+from rollergen.cli.output import console, refuse_unknown
 from rollergen.errors import DeviceError
-from rollergen.gate.footprint import bytes_text
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import known_names
 from rollergen.hal.runtime import opencl_device_present
 from rollergen.hal.runtimes.opencl_platforms import present_devices
-from rollergen.runtime.executor import executor_for
-from rollergen.targets import resolve
 
 MODELLED = "modelled only"
 
@@ -61,6 +58,8 @@ def present() -> Iterator[str]:
 
 def details(name: str, one: dict[str, Any]) -> str:
     """What the table has no room for, in lines of text."""
+    from rollergen.gate.footprint import bytes_text
+
     layers = (
         f"  {x['name']}: {bytes_text(x['capacity_bytes'])} per {x['scope']}, {'managed' if x['managed'] else 'cache'}"
         for x in one["layers"]
@@ -73,6 +72,10 @@ def details(name: str, one: dict[str, Any]) -> str:
 
 def describe(name: str) -> dict[str, Any]:
     """The device in plain data; ``present`` is whether kernels for it run here, ``missing`` why not."""
+    refuse_unknown(name)  # before the imports, so that the error comes at once
+    from rollergen.runtime.executor import executor_for
+    from rollergen.targets import resolve
+
     device = resolve(name)
     try:
         executor_for(device)

@@ -11,6 +11,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from rollergen.errors import DeviceError
+from rollergen.hal.errors import SpecError
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 
 ProgressCallback = Callable[[str, int, int], None]
@@ -42,12 +44,35 @@ def _devices(context: click.Context, parameter: click.Parameter, incomplete: str
     return [name for name in known_names() if name.startswith(incomplete)]
 
 
+def refuse_unknown(device: str) -> None:
+    """Raises DeviceError for a device that no spec describes; loads nothing that computes, so that it comes at once."""
+    from rollergen.hal.languages import language_names
+    from rollergen.hal.load import known_names, load_device
+
+    if device.partition(":")[0] not in language_names() and device not in known_names():
+        try:
+            load_device(device)  # a file, or the error that lists what is known
+        except SpecError as error:
+            raise DeviceError(str(error)) from None
+
+
+def _known(context: click.Context, parameter: click.Parameter, device: str | None) -> str | None:
+    if device is not None:
+        refuse_unknown(device)
+    return device
+
+
+device_option = click.option(
+    "--device", shell_complete=_devices, callback=_known, help="A name or a .json file; default: the best present."
+)
+
+
 def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The arguments and options of every command that builds a kernel."""
     decorators = (
         click.argument("problem", shell_complete=_operators),
         click.argument("sizes", nargs=-1, type=click.UNPROCESSED),
-        click.option("--device", shell_complete=_devices, help="A name or a .json file; default: the best present."),
+        device_option,
         click.option("--dtype", default="float32", show_default=True, help="Element type of every tensor."),
         click.option("--top-k", type=int, help="How many of the best programs are emitted."),
         click.option("--no-profile", is_flag=True, help="Take the model's first choice; measure nothing."),

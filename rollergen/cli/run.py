@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rollergen.cli.output import console, progress_bar
+from rollergen.cli.output import console, device_option, progress_bar
 from rollergen.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("model")
 @click.option("--input", "inputs", multiple=True, metavar="FILE", help="A .npy file for each input; default: random.")
 @click.option("--output", metavar="FILE", help="Write the results there: .npy of one, .npz of several.")
-@click.option("--device", help="A name, or a .json file; default: the best device present.")
+@device_option
 @click.option("--top-k", type=int, help="How many of the best programs of each layer are emitted.")
 @click.option("--no-profile", is_flag=True, help="Take the model's first choice of each layer; measure none.")
 @click.option("--no-cache", is_flag=True, help="Neither take kernels that were built before nor keep these.")

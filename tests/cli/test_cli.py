@@ -242,6 +242,27 @@ def test_help_loads_nothing_that_computes(words):
     assert done.stdout.strip().endswith("[]") and "Usage" in done.stdout
 
 
+WRONG = {
+    "build matmul m=4 n=4 k=4 --device v101": ["numpy"],
+    "explain relu shape=4 --device nosuch.json": ["numpy"],
+    "run x.onnx --device v101": ["numpy"],
+    "devices v101": ["rollergen.emit", "rollergen.lower"],
+    "devices show v101": ["numpy"],
+    "build nosuch": ["sympy", "rollergen.build", "rollergen.emit"],
+    "build matmul m=4": ["sympy", "rollergen.build", "rollergen.emit"],
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_errors_come_before_what_they_do_without_is_loaded(words):
+    """A fifth of a second, and 2.7 while the build was loaded first."""
+    program = "import sys; from rollergen.__main__ import main\ntry:\n  main(sys.argv[1:])\nexcept SystemExit as ended:\n"
+    program += "  print(ended.code, sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program, *words.split()], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("2 ") and done.stderr.startswith("rollergen: ") and "Traceback" not in done.stderr
+    assert [name for name in WRONG[words] if f"'{name}'" in done.stdout] == []
+
+
 def test_no_list_of_commands_cuts_what_it_tells():
     groups = [name for name in main.list_commands(None) if isinstance(main.get_command(None, name), click.Group)]
     assert len(groups) == 6

@@ -11,6 +11,7 @@ import pytest
 
 from rollergen.hal import plugins
 from rollergen.hal.errors import PluginWarning, SpecError
+from rollergen.hal.languages import BUILT_IN, BUILT_IN_PRESENT, language, present_names
 from rollergen.hal.load import known_names, load_device
 
 SETUP = """
@@ -122,3 +123,8 @@ def test_a_package_that_cannot_be_imported_harms_no_other(installed):
     installed(("plug_f", {"__init__.py": "raise RuntimeError('broken')"}), ("plug_g", {"seven.json": spec("seven")}))
     with pytest.warns(PluginWarning, match="'plug_f' of its entry point 'plug_f' cannot be used: broken"):
         assert load_device("seven").name == "seven"
+
+
+def test_built_in_languages_that_name_a_present_device_are_told_without_their_import():
+    assert [name for name in BUILT_IN if language(name).present is not None] == list(BUILT_IN_PRESENT)
+    assert set(BUILT_IN_PRESENT) <= set(present_names())
