@@ -1,6 +1,7 @@
 """Scans: every point of a row has a value of its own, of all points up to it.
 
-alone:    carry = identity;  each step along the row: each point { carry = combine(carry, body); store }
+alone:    carry = identity;  each step along the row, of the rows side by side: each point
+          { carry = combine(carry, body); store }
 shared:   each step: each thread scans its own points { local = combine(local, body) }, the threads scan what each has
           found; each point's value is combine(carry, what threads before have found, its own local one); store;
           carry = combine(carry, what all have found)
@@ -48,7 +49,7 @@ def write_scans(context: Context, place: Place) -> None:
     running = [_begun(out, nest, reduction, depth, context.threads) for reduction in nest.op.reductions]
     for one in running:
         reductions.start(out, place, one.carry)
-    steps = frozenset(p for p in nest.positions("row", after=nest.tile_depth) if p < depth)
+    steps = frozenset(p for p in nest.positions("spatial", "row", after=nest.tile_depth) if p < depth)
 
     def step(here: Place) -> None:
         _scan_points(context, here, running, depth)

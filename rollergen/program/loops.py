@@ -140,6 +140,6 @@ def tile_of(stage: Stage, axis: str) -> tuple[int, int]:
 
 
 def scan_step(stage: Stage) -> int:
-    """The depth inside the serial loops of a scan's row: where one step along it begins."""
-    rows = {axis.name for axis in stage.op.of_role("row")}
-    return 1 + max((p for p, x in stage.of_kind(SERIAL) if x.axis in rows), default=stage.accumulator.at_loop - 1)
+    """The depth inside the serial loops of a scan: where one step along its row, of the rows side by side, begins."""
+    at_loop = stage.accumulator.at_loop
+    return 1 + max((p for p, _ in stage.of_kind(SERIAL) if p >= at_loop), default=at_loop - 1)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
-from rollergen.program.assemble.nest import lane_stride
+from rollergen.program.assemble.nest import ceil_div, lane_stride
 from rollergen.program.assemble.plan import ScanPlan
 from rollergen.program.assemble.scan import row_axis
-from rollergen.program.rprogram import LANE, THREAD, UNROLL
-from rollergen.space.counts import least_threads, power_below, thread_counts
+from rollergen.program.rprogram import LANE, SERIAL, THREAD, UNROLL
+from rollergen.space.counts import POWERS, least_threads, power_below, thread_counts
 from rollergen.space.engine import Digit, Tally, TileSpace, joint, limit, plans
 from rollergen.space.rules import LONGER, REGISTERS, aligned_tiles
 from rollergen.tile.rules import AlignmentRules, vector_lanes
@@ -35,29 +36,41 @@ def scan_plans(op: TensorOp, device: Device, rules: AlignmentRules, tally: Tally
     at_once = [count for count in (1, 2, 4, 8) if count <= most]
     steps = [count for count in (1, 2, 4, 8, 16) if count <= row.extent]
     for width in lanes:
-        yield from _plans(op, device, rules, tally, side, alone, at_once, steps, width)
+        across = _beside(op, device, rows, width) if width > 1 else [1]
+        yield from _plans(op, device, rules, tally, side, alone, across, at_once, steps, width)
     if together:
-        yield from _plans(op, device, rules, tally, side, together, [1], steps, 1)
+        yield from _plans(op, device, rules, tally, side, together, [1], [1], steps, 1)
 
 
 def _plans(
     op: TensorOp, device: Device, rules: AlignmentRules, tally: Tally, side: str, pairs: list[tuple[int, int]],
-    rows: list[int], steps: list[int], lanes: int,
+    across: list[int], rows: list[int], steps: list[int], lanes: int,
 ) -> list[ScanPlan]:  # fmt: skip
     (row,) = op.of_role("row")
+    beside = op.axis(side).extent if side else 1
     digits = (
         Digit("lanes", side, LANE, (lanes,)),
         *joint(("row_threads", side, THREAD), ("threads", row.name, THREAD), pairs),
+        Digit("across", side, SERIAL, across),
         Digit("rows", side, UNROLL, rows),
         Digit("vector", row.name, UNROLL, steps),
     )
     least = least_threads(device, rules)
     limits = (
         limit(REGISTERS, "rows vector", lambda rows, vector: rows * vector <= _MOST_AT_ONCE),
+        limit(LONGER, "across rows", lambda across, count: (across - 1) * count * lanes < beside),
         limit(LONGER, "threads vector", lambda count, vector: (count <= least) | (count * vector <= 2 * row.extent)),
     )
     space = TileSpace(op, device, rules, digits, limits)
     return plans(ScanPlan, aligned_tiles(space, tally))
+
+
+def _beside(op: TensorOp, device: Device, rows: int, lanes: int) -> list[int]:
+    """How many vectors of rows one step along them may walk across, so that lines are read and written on: what is
+    carried along them stays in half of the first cache."""
+    carried = sum(ITEMSIZE[body.dtype] for reduction in op.reductions for body in reduction.bodies)
+    most = device.layers[1].capacity_bytes // (2 * lanes * carried)
+    return [count for count in POWERS if count <= min(most, ceil_div(rows, lanes))]
 
 
 def _lanes(op: TensorOp, side: str, device: Device, rows: int) -> list[int]:

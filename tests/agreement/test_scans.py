@@ -103,6 +103,41 @@ def test_every_way_to_share_a_row_gives_its_prefixes(name, plan, combine, exclus
     assert_every_reader(program, name, {"x": x}, expression.evaluate(x))
 
 
+ACROSS = [
+    ScanPlan(rows=2, lanes=16, across=3), ScanPlan(rows=1, vector=4, lanes=8, across=17), ScanPlan(lanes=4, across=2),
+    ScanPlan(rows=4, vector=2, lanes=16, across=2), ScanPlan(rows=3, across=5),
+]  # fmt: skip
+
+
+def columns(plan, shape, exclusive=False, dtype="int32"):
+    """A program of prefixes along the first axis."""
+    expression = rg.scan("sum", rg.tensor("x", shape, dtype), 0, exclusive=exclusive)
+    graph = canonicalize(expression)
+    stage = scan_stage(graph.tensor_ops[0], plan, device("cpu"))
+    return expression, RProgram("columns", graph.inputs, graph.outputs, (stage,))
+
+
+@pytest.mark.every(4)
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("shape", [(37, 130), (2, 37, 5), (3, 64), (50, 3)])
+@pytest.mark.parametrize("plan", ACROSS)
+def test_a_step_that_walks_across_its_rows_gives_each_its_own_prefixes(plan, shape, exclusive):
+    expression, program = columns(plan, shape, exclusive)
+    check(program, device("cpu"))
+    x = np.random.default_rng(1).integers(-50, 50, shape).astype("int32")
+    assert_every_reader(program, "cpu", {"x": x}, expression.evaluate(x))
+
+
+def test_columns_are_walked_in_whole_rows():
+    """So that lines are read on; what is carried passes through the first cache, once for each step, and is priced."""
+    x = rg.tensor("x", (1024, 1024))
+    (ranked,) = construct(canonicalize(rg.ops.cumsum(x, 0)), device("cpu"), top_k=1)
+    (stage,) = ranked.program.stages
+    assert stage.blocks == 1 and any(loop.kind == "serial" and loop.axis == "i1" for loop in stage.loops)
+    seconds = lambda plan: predict(columns(plan, (64, 1024), dtype="float32")[1], device("cpu")).seconds
+    assert seconds(ScanPlan(lanes=16, across=64)) > seconds(ScanPlan(lanes=16, rows=2, vector=4, across=32))
+
+
 @pytest.mark.every(2)
 @pytest.mark.parametrize(("name", "plan", "combine"), PLANS[::2])
 def test_an_operation_that_does_not_commute_keeps_its_order(name, plan, combine):

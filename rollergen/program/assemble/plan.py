@@ -110,13 +110,14 @@ class InnerProductPlan:
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
     """Tiles of a scan: ``threads`` of a row x ``vector`` elements of each in one step along it; ``row_threads`` rows
-    side by side in a block, ``rows`` of them (x ``lanes``) of one thread at once."""
+    side by side in a block, ``rows`` of them (x ``lanes``) of one thread at once, ``across`` times in each step."""
 
     row_threads: int = 1
     threads: int = 1
     rows: int = 1
     vector: int = 1
     lanes: int = 1
+    across: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,13 +39,16 @@ def scan_stage(op: TensorOp, plan: ScanPlan, device: Device, name: str = "scan")
         if axis.name != side:
             across.append(Loop(axis.name, axis.extent, 1, GRID))
     if side:
-        blocks = ceil_div(op.axis(side).extent, plan.row_threads * plan.rows * plan.lanes)
-        across += digits(side, (GRID, blocks), (UNROLL, plan.rows), (THREAD, plan.row_threads), (LANE, plan.lanes))
+        blocks = ceil_div(op.axis(side).extent, plan.across * plan.row_threads * plan.rows * plan.lanes)
+        across += digits(
+            side, (GRID, blocks), (SERIAL, plan.across), (UNROLL, plan.rows), (THREAD, plan.row_threads),
+            (LANE, plan.lanes),
+        )  # fmt: skip
     every = across + along
     pick = lambda *kinds: [loop for loop in every if loop.kind in kinds]
-    steps = [loop for loop in along if loop.kind == UNROLL]
-    rows = [loop for loop in across if loop.kind == UNROLL]
-    loops = useful([*pick(GRID), *pick(*PARALLEL), *pick(SERIAL), *rows, *steps, *pick(LANE)])
+    of = lambda digits_, kind: [loop for loop in digits_ if loop.kind == kind]
+    inside = [*of(across, SERIAL), *of(across, UNROLL), *of(along, UNROLL)]
+    loops = useful([*pick(GRID), *pick(*PARALLEL), *of(along, SERIAL), *inside, *pick(LANE)])
     start = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
     copies = vector_copies(op, device, loops, row.name, plan.vector) if plan.lanes == 1 else ()
     width = 1 if plan.lanes > 1 or plan.rows > 1 else store_vector(op, loops, row.name, plan.vector)

@@ -33,7 +33,7 @@ def check_scans(stage: Stage, axes: Mapping[str, Axis]) -> None:
         )
     accumulator, depth = stage.accumulator, scan_step(stage)
     outside = [p for p, x in enumerate(stage.loops) if accumulator.at_loop <= p < depth and x.axis not in rows]
-    if any(stage.loops[p].kind in (SERIAL, UNROLL) for p in outside):
+    if any(stage.loops[p].kind == UNROLL for p in outside):
         raise refuse(stage, f"loops[{outside[0]}] lies between the accumulators and a step of the scan's row")
     shared = accumulator.combine != "none"
     inside = [p for p, x in enumerate(stage.loops) if p >= accumulator.at_loop and x.axis not in rows]

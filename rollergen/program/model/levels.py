@@ -1,4 +1,5 @@
-"""What it costs that long sums are added up in blocks (see `Accumulator.flush`).
+"""What accumulators cost that are not in registers all along: of long sums that are added up in blocks (see
+`Accumulator.flush`), and of scans that walk across their rows inside each step along them.
 
 Of each block: an addition for each of its chains.  Of a vector machine, whose register tile may leave the accumulators
 outside no room: their way to the first cache and back.  Of threads: their registers.
@@ -61,5 +62,20 @@ def outer_accesses(nest: Nest, device: Device, registers: Number, outside: Numbe
         return ()
     count = _more_blocks(nest, accumulator.flush[-1]) * _tile(nest) * _components(nest)
     count = choose(registers + outside > register_cap(nest, device), count, 0)
-    width, cache = ITEMSIZE[accumulator.dtype] * nest.lanes, device.layers[1].name
+    return _to_cache_and_back(nest, device, count)
+
+
+def across_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
+    """Reads and writes of what a scan carries along rows that it walks across: an array, for a loop that is not
+    unrolled chooses among them."""
+    if not nest.facts.op.scans:
+        return ()
+    depth = nest.stage.accumulator.at_loop
+    across = nest.product(lambda p, loop: p >= depth and loop.kind == SERIAL and nest.spatial(loop.axis))
+    steps = nest.product(lambda p, loop: p >= depth and loop.kind == SERIAL and not nest.spatial(loop.axis))
+    return _to_cache_and_back(nest, device, choose(across > 1, steps * _tile(nest) * nest.facts.components, 0))
+
+
+def _to_cache_and_back(nest: Nest, device: Device, count: Number) -> tuple[Access, ...]:
+    width, cache = ITEMSIZE[nest.stage.accumulator.dtype] * nest.lanes, device.layers[1].name
     return tuple([Access(-3, role, cache, count, width, reduces=False) for role in ("spill_write", "spill_read")])

@@ -18,7 +18,7 @@ from rollergen.program.model.fragments import (
     scratch_of,
 )
 from rollergen.program.model.lanes import lanes_apart, masks_loads
-from rollergen.program.model.levels import outer_accesses, outer_registers
+from rollergen.program.model.levels import across_accesses, outer_accesses, outer_registers
 from rollergen.program.model.memory import Stream
 from rollergen.program.model.moved import Moved, PhaseReads, moved_of
 from rollergen.program.model.nest import Nest, unbuffered
@@ -78,7 +78,7 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
     matrix, reduces, steps = instruction_of(nest, device), bool(nest.facts.op.reductions), moved.steps
     registers, in_flight = _registers(nest, device, costs)
     outside = outer_registers(nest, _words(nest, device, ITEMSIZE[nest.stage.accumulator.dtype]))
-    blocks = outer_accesses(nest, device, registers, outside)
+    blocks = (*outer_accesses(nest, device, registers, outside), *across_accesses(nest, device))
     registers = registers + (outside if nest.lockstep > 1 else 0)
     waiting = waiting_of(nest, costs)
     spills = window_spills_of(nest, device, waiting, registers)
@@ -213,8 +213,9 @@ def _lasting(nest: Nest, device: Device) -> Number:
         held = nest.extent(nest.stage.accumulator.gathered) if nest.stage.accumulator.gathered else 0
         words = _words(nest, device, ITEMSIZE[nest.stage.accumulator.dtype])
         if nest.facts.op.scans:  # the values of one step beside what is carried on
-            own = nest.product(lambda p, loop: p >= depth and loop.kind == UNROLL and not nest.spatial(loop.axis))
-            tile, components = tile * (1 + own), nest.facts.components
+            step = nest.product(lambda p, loop: p >= depth and loop.kind == UNROLL)
+            tile = nest.product(lambda p, loop: p >= depth and loop.kind == UNROLL and nest.spatial(loop.axis))
+            tile, components = tile + step, nest.facts.components
         total = total + (tile * components + held) * words
     return total + _kept_registers(nest, device)
 
