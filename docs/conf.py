@@ -14,6 +14,7 @@ root_doc = "docs/index"
 html_theme = "furo"
 html_title = "rollergen"
 html_show_copyright = False
+html_static_path, html_css_files, html_js_files = ["static"], ["narrow.css"], ["narrow.js"]
 highlight_language = "none"  # of blocks that name no language: what the program prints
 myst_heading_anchors = 3
 autodoc_typehints = "signature"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import log10
 
 from rollergen.explain.explanation import Facts, seconds_text
 from rollergen.explain.rooflines import Roofline
 
 ROW, NAMES, BARS, TIMES = 18, 150, 300, 90  # pixels: the height of a bar, the widths of three columns
+LETTER = 7.3
 _PRE = "font-family:monospace;white-space:pre;overflow-x:auto;line-height:1.3"
 
 
@@ -47,7 +48,7 @@ def bars(stage: Facts) -> str:
 
 
 def drawn_roofline(roofs: Roofline, facts: Facts) -> str:
-    """SVG, both axes logarithmic: a slope for each memory layer under the roof of the instruction.
+    """SVG, both axes logarithmic: a slope for each memory layer, named at its foot, under the roof of the instruction.
 
     At each layer's intensity stands a dot for the predicted time, and a ring for the measured one.
     """
@@ -60,7 +61,7 @@ def drawn_roofline(roofs: Roofline, facts: Facts) -> str:
     x = lambda intensity: NAMES + width * (log10(intensity) - left) / (right - left)
     y = lambda rate: ROW + height * (high - log10(rate)) / (high - low)
     line = lambda a, b: f'<path d="M{x(a[0]):.1f} {y(a[1]):.1f}L{x(b[0]):.1f} {y(b[1]):.1f}" stroke="currentColor"/>'
-    roof = f"{roofs.instruction}, {roofs.roof / 1e9:.4g} GFLOP/s"
+    roof = f"{roofs.instruction}, {roofs.roof / 1e9:,.0f} GFLOP/s"
     rows = [
         line((roofs.ends[0], roofs.roof), (roofs.ends[1], roofs.roof)),
         f'<text x="{NAMES + width}" y="{y(roofs.roof) - 4:.1f}" text-anchor="end">{html.escape(roof)}</text>',
@@ -72,11 +73,33 @@ def drawn_roofline(roofs: Roofline, facts: Facts) -> str:
         rows.append(f'<text x="{NAMES}" y="{height + ROW * (number + 2)}">{html.escape(told)}</text>')
         rows += [
             f'<circle cx="{x(at):.1f}" cy="{y(speed):.1f}" r="4" fill-opacity="{fill}" stroke="currentColor"/>'
-            f'<text x="{x(at) + 7:.1f}" y="{y(speed) + 4:.1f}">{html.escape(layer) if fill == "1" else ""}</text>'
             for fill, speed in reached
         ]
-    rows.append(f'<text x="{NAMES - 6}" y="{2 * ROW}" text-anchor="end">roofline</text>')
+    dots = [(x(roofs.intensity(layer)) + 7, layer) for layer in roofs.slopes]
+    feet = [(y(roofs.ends[0] * rate) + 4, layer) for layer, rate in roofs.slopes.items()]
+    rows += [
+        f'<text x="{at:.1f}" y="{y(reached[0][1]) + 4:.1f}">{html.escape(layers)}</text>'
+        for at, layers in _apart(dots, lambda layers: LETTER * len(layers) + 14)
+    ]
+    rows += [
+        f'<text x="{NAMES - 6}" y="{at:.1f}" text-anchor="end">{html.escape(layers)}</text>'
+        for at, layers in _apart(feet, lambda layers: ROW - 4)
+    ]
+    rows.append(f'<text x="{NAMES - 6}" y="{y(roofs.roof) + 4:.1f}" text-anchor="end">roofline</text>')
     return _svg(height + foot + ROW * len(roofs.slopes), rows)
+
+
+def _apart(places: Sequence[tuple[float, str]], room: Callable[[str], float]) -> list[tuple[float, str]]:
+    """Names at their places along an axis; those that would touch become one, at the last of their places.
+
+    >>> _apart([(0, "l2"), (2, "dram"), (90, "l3")], lambda names: 10 * len(names))
+    [(2, 'l2, dram'), (90, 'l3')]
+    """
+    found: list[tuple[float, str]] = []
+    for at, name in sorted(places):
+        touches = found and at - found[-1][0] < room(found[-1][1])
+        found[-1:] = [(at, f"{found[-1][1]}, {name}")] if touches else [*found[-1:], (at, name)]
+    return found
 
 
 def _svg(height: int, rows: Sequence[str]) -> str:
