@@ -3,6 +3,8 @@
 Sphinx with MyST: the pages stay plain Markdown that reads in a checkout as well, and the reference takes docstrings.
 """
 
+import re
+
 project = "rollergen"
 author = "The rollergen developers"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
@@ -25,4 +27,10 @@ def setup(app) -> None:  # type: ignore[no-untyped-def]
     def verbatim_bars(app, what, name, object, options, lines):  # type: ignore[no-untyped-def]
         lines[:] = [line.replace("|", r"\|") for line in lines]  # absolute values, no substitutions
 
+    def short_defaults(app, what, name, object, options, signature, result):  # type: ignore[no-untyped-def]
+        for _ in range(2 if signature else 0):  # records in records: AlignmentRules() for all that it holds
+            signature = re.sub(r"\b(\w+)\(\w+=[^()]*(?:\(\)[^()]*)*\)", r"\1()", signature)
+        return signature, result
+
     app.connect("autodoc-process-docstring", verbatim_bars)
+    app.connect("autodoc-process-signature", short_defaults)

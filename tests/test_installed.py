@@ -1,13 +1,18 @@
 """A wheel holds the whole package: what runs from a checkout runs installed."""
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+
+import rollergen as rg
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "rollergen", "hal", "devices", "benches/suites")
@@ -64,11 +69,44 @@ def test_a_wheel_holds_every_file_of_the_packages(wheel):
     assert held - shipped() == set()
 
 
-def test_an_installed_wheel_builds_kernels_away_from_the_checkout(wheel, tmp_path):
-    with ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "site")
-    where = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+@pytest.fixture(scope="module")
+def site(wheel) -> Path:
+    """A folder into which pip has installed the wheel."""
+    folder = wheel.parent / "site"
+    words = ["install", "--no-index", "--no-deps", "--quiet", "--target", str(folder), str(wheel)]
+    done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_an_installed_wheel_builds_kernels_away_from_the_checkout(site, tmp_path):
+    where = {**os.environ, "PYTHONPATH": str(site)}
     words = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(words, cwd=tmp_path, env=where, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.strip()).is_relative_to(tmp_path)
+    assert Path(done.stdout.strip()).is_relative_to(site)
+
+
+def test_an_installed_wheel_brings_the_command(site, tmp_path):
+    """So that pipx can run it."""
+    where = {**os.environ, "PYTHONPATH": str(site)}
+    words = [sys.executable, str(site / "bin" / "rollergen"), "build", "matmul", "m=64", "n=64", "k=64", "--device", "v100"]
+    done = subprocess.run(words, cwd=tmp_path, env=where, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("not run (the device is not present"), done.stderr
+
+
+def test_the_version_is_the_same_wherever_it_stands(site):
+    (found,) = distributions(name="rollergen", path=[str(site)])
+    (cited,) = re.findall(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    newest = re.findall(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    assert found.version == rg.__version__ == cited == newest
+
+
+def test_the_metadata_says_what_runs_it_and_describes_itself(site):
+    """The classifiers name the Pythons that nox tests; the least of them is the one required."""
+    (found,) = distributions(name="rollergen", path=[str(site)])
+    (tested,) = re.findall(r"python=(\[.*?\])", (ROOT / "noxfile.py").read_text())
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(found.metadata.get_all("Classifier")))
+    assert named == ast.literal_eval(tested) and found.metadata["Requires-Python"] == f">={named[0]}"
+    assert found.metadata["Description-Content-Type"].startswith("text/markdown")
+    assert found.metadata.get_payload().strip() == (ROOT / "README.md").read_text().strip()
