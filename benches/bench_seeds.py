@@ -1,9 +1,9 @@
-"""The papers' evaluations: ``python benches/bench_seeds.py [--claim TEXT] [--list] [--again]``.
+"""The papers' evaluations: ``python benches/bench_seeds.py [--claim TEXT] [--list] [--again] [--plot FILE]``.
 
 One entry for each figure and table (`benches/seeds/claims.py`), run on what is present: timed where the device is,
-answered by the model where it is not, and told apart.  Findings are kept as they come, in
-results/seeds_<cpu>_<day>.json, and not made again by the same code (`--again` does), but for those that are read in
-other benches' results.
+answered by the model where it is not, and told apart.  Of one entry the rows are printed, too, and drawn by `--plot`.
+Findings are kept as they come, in results/seeds_<cpu>_<day>.json, and not made again by the same code (`--again`
+does), but for those that are read in other benches' results.
 """
 
 # ruff: noqa: E402
@@ -26,7 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benches.results import begun, keep, result_path
-from benches.seeds.claims import CLAIMS, Claim
+from benches.seeds.claims import CLAIMS, Claim, chosen
+from benches.seeds.drawn import columns, drawn
 from benches.seeds.finding import IMPOSSIBLE, Finding
 from rollergen.errors import RollergenError
 
@@ -60,14 +61,34 @@ def content_of(findings: dict[str, Any]) -> dict[str, Any]:
     return {"load average as it was written": os.getloadavg()[1], "claims": [one["told"] for one in listed], **rows}
 
 
+def show(console: Console, claim: Claim, rows: list[dict[str, Any]], picture: str | None) -> None:
+    """The rows of one entry as a table, and drawn where that is asked for."""
+    if not rows:
+        console.print("it has no rows")
+        return
+    table = Table(*columns(rows), title=f"{claim.of}: {claim.what}")
+    for row in rows:
+        values = (row.get(name, "") for name in columns(rows))
+        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in values))
+    console.print(table)
+    if picture:
+        drawn(f"{claim.of}: {claim.what}", rows).savefig(picture)
+        console.print(f"drawn in {picture}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--claim", default="", help="only entries whose name contains this text")
     parser.add_argument("--list", action="store_true", help="name the entries and stop")
     parser.add_argument("--again", action="store_true", help="make findings again that are kept already")
+    parser.add_argument("--plot", metavar="FILE", help="draw the one entry that --claim names, in .svg, .png or .pdf")
     options = parser.parse_args()
     console = Console(width=150)
-    wanted = [claim for claim in CLAIMS if options.claim in claim.id]
+    wanted = chosen(options.claim)
+    if not wanted:
+        parser.error(f"no entry has {options.claim!r} in its name; --list names them")
+    if options.plot and len(wanted) != 1:
+        parser.error(f"--plot draws one entry, and --claim {options.claim!r} names {len(wanted)}; --list names them")
     if options.list:
         for claim in wanted:
             console.print(f"{claim.id}: {claim.of}: {claim.what}", highlight=False)
@@ -77,18 +98,19 @@ def main() -> None:
         if claim.id not in findings or claim.linked or options.again:
             finding = found(claim)
             findings[claim.id] = {"told": told(claim, finding), "rows": list(finding.rows)}
-            path = keep(NAME, content_of(findings))
+            keep(NAME, content_of(findings))
         said = findings[claim.id]["told"]
         console.print(
             f"{number}/{len(wanted)} {claim.id}: {said['state']}: {said['ours'] or said['note']}", highlight=False
         )
     table = Table("claim", "state", "ours", "the paper's")
-    for one in content_of(findings)["claims"]:
+    for one in (findings[claim.id]["told"] for claim in wanted):
         table.add_row(one["claim"], one["state"], one["ours"] or one["note"], one["paper"])
     console.print(table)
-    if wanted and result_path(NAME).exists():
-        path = result_path(NAME)
-        console.print(f"kept in {path}")
+    if len(wanted) == 1:
+        show(console, wanted[0], findings[wanted[0].id]["rows"], options.plot)
+    if result_path(NAME).exists():
+        console.print(f"kept in {result_path(NAME)}")
 
 
 if __name__ == "__main__":

@@ -381,17 +381,19 @@ CLAIMS = (
         "Linear layers of a decoded token (of any context), batch 32, float16, A100",
         lambda: predicted.operators("a100", linears("decode b32")),
     ),
-    Claim(
-        "pruner-fig10-1k",
-        f"{PRUNER}, Fig. 10",
-        "Attention of a decoded token at 1 K context, batch 32, A100",
-        lambda: predicted.operators("a100", attention(1024)),
-    ),
-    Claim(
-        "pruner-fig10-4k",
-        f"{PRUNER}, Fig. 10",
-        "Attention of a decoded token at 4 K context, batch 32, A100",
-        lambda: predicted.operators("a100", attention(4096)),
+    *(
+        Claim(
+            f"pruner-fig10-{n}k",
+            f"{PRUNER}, Fig. 10",
+            f"Attention of a decoded token at {n} K context, batch 32, A100",
+            lambda n=n: predicted.operators("a100", attention(1024 * n)),  # type: ignore[misc]
+        )
+        for n in (1, 4)
     ),
 )
 """In the order of the papers."""
+
+
+def chosen(text: str) -> list[Claim]:
+    """The entry of that name, else all whose names contain it."""
+    return [claim for claim in CLAIMS if claim.id == text] or [claim for claim in CLAIMS if text in claim.id]

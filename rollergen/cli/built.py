@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -37,7 +38,9 @@ def build_and_tell(
     else:
         show(kernel, checked, whole, show_source)
         if saved:
-            console.print(f"saved in {saved}: see its README.md", markup=False, highlight=False, soft_wrap=True)
+            launched = (Path(saved) / "README.md").exists()
+            how = "its README.md says how to run it" if launched else f"rg.load({saved!r}) gives it back"
+            console.print(f"saved in {saved}: {how}", markup=False, highlight=False, soft_wrap=True)
 
 
 def run_and_check(kernel: Kernel, tensor: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -21,15 +22,25 @@ def _fail(kind: str, message: str, as_json: bool) -> NoReturn:
     sys.exit(2)
 
 
+def _tell(message: Warning | str, *where: Any) -> None:
+    """A warning as one line, without the place in the source."""
+    click.echo(f"rollergen: warning: {' '.join(str(message).split())}", err=True)
+
+
 class OneLineErrors(click.Group):
-    """A group whose usage errors and `RollergenError`s end as one line, or a JSON object after --json."""
+    """A group whose usage errors and `RollergenError`s end as one line, or a JSON object after --json.
+
+    Warnings are lines, too.
+    """
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         words = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in words
         extra["standalone_mode"] = False
         try:
-            result = super().main(words, *rest, **extra)
+            with warnings.catch_warnings():
+                warnings.showwarning = _tell  # type: ignore[assignment]
+                result = super().main(words, *rest, **extra)
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.format_message())
             sys.exit(0)

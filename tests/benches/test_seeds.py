@@ -1,15 +1,20 @@
 """The list of the papers' figures: each has one entry, and what an entry says of itself holds."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import rollergen as rg
 from benches.seeds import linked, predicted
 from benches.seeds.bounds import touched_bytes
-from benches.seeds.claims import CLAIMS, small
+from benches.seeds.claims import CLAIMS, chosen, small
+from benches.seeds.drawn import drawn, figures
 from benches.seeds.finding import IMPOSSIBLE, MEASURED, MODEL, Finding
 from benches.seeds.networks import networks
+from rollergen.bench.results import newest
 from rollergen.bench.suites import suite
 from rollergen.expr.stages import cut
 
@@ -110,3 +115,23 @@ def test_searches_of_two_papers_are_told_apart():
     ours, rows = linked.fewer_trials(content)
     assert ours.startswith("times fewer than AutoTVM's 12.0: draft (Pruner) 1.20; analytical 1.50; verifier 2.00")
     assert [row["search"] for row in rows] == list(linked.PRUNER)
+
+
+ROOT = Path(__file__).parents[2]
+KEPT = json.loads(newest(ROOT / "benches" / "results", "seeds_*.json").read_text())
+
+
+@pytest.mark.parametrize("claim", [one["claim"] for one in KEPT["claims"] if KEPT.get(one["claim"])])
+def test_a_figure_is_drawn_from_its_rows(claim, tmp_path):
+    pytest.importorskip("matplotlib")
+    panels = drawn(claim, KEPT[claim]).get_axes()
+    assert [panel.get_ylabel() for panel in panels] == figures(KEPT[claim]) != []
+    assert all(len(panel.lines[0].get_xdata() if panel.lines else panel.patches) == len(KEPT[claim]) for panel in panels)
+
+
+def test_an_unknown_claim_is_refused_and_an_exact_name_means_itself():
+    assert [one.id for one in chosen("roller-table3")] == ["roller-table3"]
+    assert len(chosen("roller-table3-")) == 1 and len(chosen("")) == len(CLAIMS)
+    words = [sys.executable, "benches/bench_seeds.py", "--claim", "roller-fig99"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "no entry has 'roller-fig99' in its name; --list names them" in done.stderr

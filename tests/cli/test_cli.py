@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import click
 import pytest
@@ -61,7 +62,10 @@ def test_insisting_on_a_run_on_an_absent_device_fails_in_one_line():
 
 def test_a_kernel_is_saved_on_demand(tmp_path):
     words = ("build", "matmul", "m=8", "n=8", "k=8", "--device", "mi50", "--top-k", "1", "--save", str(tmp_path / "kernel"))
-    assert f"saved in {tmp_path}/kernel: see its README.md" in ok(*words)
+    assert f"saved in {tmp_path}/kernel: its README.md says how to run it" in ok(*words)
+    assert "saved in {0}: rg.load('{0}') gives it back".format(tmp_path / "cuda") in ok(
+        *words[:5], "--device", "v100", "--save", str(tmp_path / "cuda")
+    )
     assert json.loads(ok(*words, "--json"))["saved"] == str(tmp_path / "kernel")
     assert (tmp_path / "kernel" / "launcher.py").exists()
 
@@ -261,6 +265,19 @@ def test_errors_come_before_what_they_do_without_is_loaded(words):
     done = subprocess.run([sys.executable, "-c", program, *words.split()], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("2 ") and done.stderr.startswith("rollergen: ") and "Traceback" not in done.stderr
     assert [name for name in WRONG[words] if f"'{name}'" in done.stdout] == []
+
+
+def test_a_warning_is_one_line(capsys):
+    @click.group(cls=OneLineErrors)
+    def group() -> None: ...
+
+    @group.command()
+    def warns() -> None:
+        warnings.warn("two\nlines", UserWarning, stacklevel=1)
+
+    with pytest.raises(SystemExit):
+        group.main(["warns"])
+    assert capsys.readouterr().err == "rollergen: warning: two lines\n"
 
 
 def test_no_list_of_commands_cuts_what_it_tells():
