@@ -169,6 +169,7 @@ def _jaxs(case: Case, arrays: Arrays, like: np.ndarray) -> Callable[[], Any]:
     import jax.numpy as jnp
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)
+    jax.config.update("jax_enable_x64", True)  # else it would be given ids of half as many bytes
     x, ids, block = (jnp.asarray(arrays[name]) if name in arrays else None for name in ("x", "ids", "block"))
     if case.operator == "put":
         cache = [x + 0]  # donated at each call: the one that comes back is the next one's

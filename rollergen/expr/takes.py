@@ -68,13 +68,18 @@ def positions(take: Take) -> tuple[Value, ...]:
         return found
 
 
-def place_of(value: Value, extent: int, mode: str) -> Value:
-    """An id as a value from 0 to `extent` - 1 (see `positions`)."""
+def widened(value: Value, extent: int) -> Value:
+    """An id in a dtype that holds the extent too."""
     signed, bits = DTYPES[value.dtype].signed, DTYPES[value.dtype].bits
     if bits < 32 or (bits == 32 and (not signed or extent > 2**31 - 1)):
-        value = Cast(value, "int32" if bits < 32 and extent < 2**31 else "int64")
-        signed = True
-    dtype = value.dtype
+        return Cast(value, "int32" if bits < 32 and extent < 2**31 else "int64")
+    return value
+
+
+def place_of(value: Value, extent: int, mode: str) -> Value:
+    """An id as a value from 0 to `extent` - 1 (see `positions`)."""
+    value = widened(value, extent)
+    dtype, signed = value.dtype, DTYPES[value.dtype].signed
     number = lambda n: Const(n, dtype)
     if mode == "wrap":
         return Binary("remainder", value, number(extent), dtype)

@@ -3,21 +3,40 @@
     row = the position, from 0 to its extent - 1 whatever the id
     value = table[row * stride + ...]
 
-Along a lane that the ids do not depend on a row's vector is read at once, else lane by lane.
+Along a lane that the ids do not depend on a row's vector is read at once, else lane by lane.  There a thread that is
+alone looks at the ids of all lanes at once: where all are positions already, as most are, it reads at them as they
+are, for making positions of them takes longer than reading.
+
+    if (no id is negative or too large) value = (table[ids[0] * stride], table[ids[1] * stride], ...)
+    else value = (table[rows[0] * stride], table[rows[1] * stride], ...)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from rollergen.expr.index import Index
-from rollergen.expr.takes import positions
+from rollergen.expr.takes import positions, widened
 from rollergen.expr.values import Load, Partial, Take, Value, axes_of
 from rollergen.lower.access import fetch
-from rollergen.lower.elements import Access
-from rollergen.lower.expressions import Broadcast, Build, Expr, Pick
+from rollergen.lower.elements import Access, read_at
+from rollergen.lower.expressions import (
+    Broadcast,
+    Build,
+    Convert,
+    Expr,
+    Name,
+    Number,
+    Operation,
+    Pick,
+    is_narrow,
+    register_dtype,
+)
+from rollergen.lower.masks import compare
+from rollergen.lower.nest import Lane
 from rollergen.lower.place import load_bounds
 from rollergen.lower.writer import Writer
 
@@ -29,30 +48,78 @@ Evaluate = Callable[["Scope", Value], Expr]
 
 def read_take(out: Writer, scope: Scope, take: Take, of: Evaluate) -> Expr:
     """The element, or with a lane that matters, the vector: an expression for it."""
-    lane, row, places = scope.lane, take.row, positions(take)
+    lane, row = scope.lane, take.row
     offset = row.offset().substitute(scope.place.axes).simplify(out.ranges)
     tests = scope.place.tests(load_bounds(scope.place, row), out.ranges)
     access = Access(scope.place.nest.parameters[row.buffer.name], offset, tests, row.fill, elements=row.buffer.elements)
-    wish = row.buffer.name.lower()
     if lane is None or scope.place.nest.lane_axis not in axes_of_all(take.ids):
         alone = of_one_lane(scope)
-        return fetch(out, _moved(out, access, take, [one_lane(of(alone, one)) for one in places]), lane, wish)
-    vectors = [out.atom("rows", of(scope, one)) for one in places]
+        places = [one_lane(of(alone, one)) for one in positions(take)]
+        return fetch(out, _moved(out, access, take, places), lane, row.buffer.name.lower())
+    vectors = lambda wish, every: [out.atom(wish, of(scope, one)) for one in every]
+    apart = lambda every: [_lanes(vector, lane) for vector in every]
+    if scope.place.nest.threads > 1:
+        return _lane_by_lane(out, access, take, lane, apart(vectors("rows", positions(take))))
+    ids = vectors("ids", [widened(one, extent) for one, extent in zip(take.ids, take.extents, strict=True)])
+    dtype = register_dtype(row.dtype)
+    name = Name(out.register(row.buffer.name.lower(), dtype, (), lane.width), dtype, lane.width)
+    with out.when(_all_inside(out, ids, take.extents)):
+        pairs = zip(take.ids, ids, strict=True)
+        each = [_read_alone(out, scope, one, lane) or _lanes(vector, lane) for one, vector in pairs]
+        out.assign(name, _lane_by_lane(out, access, take, lane, each))
+    with out.otherwise():
+        out.assign(name, _lane_by_lane(out, access, take, lane, apart(vectors("rows", positions(take)))))
+    return name
+
+
+def _lanes(value: Expr, lane: Lane) -> list[Expr]:
+    return [Pick(value, number) if value.lanes > 1 else value for number in range(lane.width)]
+
+
+def _read_alone(out: Writer, scope: Scope, value: Value, lane: Lane) -> list[Expr]:
+    """Each lane's id, read where it lies: that takes less than picking it from a vector.  Empty where it is no plain
+    element, or not there at every lane."""
+    place = scope.place
+    if not isinstance(value, Load) or is_narrow(value.dtype) or place.tests(load_bounds(place, value), out.ranges):
+        return []
+    offset = value.offset().substitute(place.axes).simplify(out.ranges)
+    pointer = place.nest.parameters[value.buffer.name]
+    at = [offset.substitute({lane.variable: Index.of(number)}) for number in range(lane.width)]
+    return [read_at(out, Access(pointer, one), one, 1) for one in at]
+
+
+def _lane_by_lane(out: Writer, access: Access, take: Take, lane: Lane, places: Sequence[Sequence[Expr]]) -> Expr:
+    """A vector of the elements at each lane's own place."""
     lanes = []
     for number in range(lane.width):
         at = {lane.variable: Index.of(number)}
-        own = tuple(replace(test, index=test.index.substitute(at).simplify(out.ranges)) for test in tests)
-        here = replace(access, offset=offset.substitute(at), tests=own)
-        each = [Pick(vector, number) if vector.lanes > 1 else vector for vector in vectors]
-        lanes.append(fetch(out, _moved(out, here, take, each), None, wish))
+        own = tuple(replace(test, index=test.index.substitute(at).simplify(out.ranges)) for test in access.tests)
+        here = replace(access, offset=access.offset.substitute(at), tests=own)
+        each = [lanes_[number] for lanes_ in places]
+        lanes.append(fetch(out, _moved(out, here, take, each), None, take.row.buffer.name.lower()))
     return Build(tuple(lanes))
+
+
+def _all_inside(out: Writer, ids: Sequence[Expr], extents: Sequence[int]) -> Expr:
+    """Whether all ids are positions; as unsigned numbers, negative ones are the largest."""
+    tests: list[Expr] = []
+    for one, extent in zip(ids, extents, strict=True):
+        bits = one if one.dtype.startswith("u") else Convert(one, f"u{one.dtype}", bits=True)
+        inside = compare("lt", bits, Number(extent, bits.dtype))
+        if inside.lanes > 1:
+            each = out.let("inside", inside)
+            lanes: list[Expr] = [Pick(each, number) for number in range(each.lanes)]
+            every = reduce(lambda a, b: Operation("bitand", (a, b), inside.dtype), lanes)
+            inside = Operation("ne", (every, Number(0, inside.dtype)), "bool")
+        tests.append(inside)
+    return reduce(lambda a, b: Operation("and", (a, b), "bool"), tests)
 
 
 def axes_of_all(values: tuple[Value, ...]) -> frozenset[str]:
     return frozenset().union(*map(axes_of, values))
 
 
-def _moved(out: Writer, access: Access, take: Take, places: list[Expr]) -> Access:
+def _moved(out: Writer, access: Access, take: Take, places: Sequence[Expr]) -> Access:
     """The access to the row at these positions."""
     offset = access.offset
     for place, extent, stride in zip(places, take.extents, take.strides, strict=True):

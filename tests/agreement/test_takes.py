@@ -78,6 +78,40 @@ def test_every_reader_takes_what_numpy_takes(seed):
     assert_all_readers(expression, {"table": table, "ids": ids}, want)
 
 
+@pytest.mark.parametrize("seed", range(36))
+@pytest.mark.every(6)
+def test_each_lane_takes_at_its_own_place(seed):
+    """Ids that differ along the lanes, most of them inside the table: none, a few or half are anything allowed."""
+    random = np.random.default_rng(seed)
+    rows, extent, count = (int(random.choice((1, 3, 8, 17, 40, 64))) for _ in range(3))
+    how = ("along rows", "along columns", "shared")[seed % 3]
+    mode, dtype = MODES[random.integers(0, 3)] if how == "shared" else "raise", DTYPES[random.integers(0, 8)]
+    shape = {"along rows": (rows, count), "along columns": (count, rows), "shared": (count,)}[how]
+    strange = places(random, shape, dtype, extent, mode, PATTERNS[random.integers(0, 6)])
+    inside = random.integers(0, min(extent, 100), shape)
+    ids = np.where(random.random(shape) < (0, 0.03, 0.5)[random.integers(0, 3)], strange, inside.astype(dtype))
+    table = random.random((extent, rows) if how == "along columns" else (rows, extent), dtype="float32")
+    of, at = rg.tensor("table", table.shape), rg.tensor("ids", shape, dtype)
+    held = ids.astype(object) if dtype == "uint64" else ids.astype("int64")
+    held = np.asarray({"raise": held, "clip": np.clip(held, 0, extent - 1), "wrap": held % extent}[mode], "int64")
+    if how == "along rows":
+        expression, want = rg.compute(shape, lambda i, j: of[i, at[i, j]]), np.take_along_axis(table, held, 1)
+    elif how == "along columns":
+        expression, want = rg.compute(shape, lambda i, j: of[at[i, j], j]), np.take_along_axis(table, held, 0)
+    else:
+        expression, want = rg.take(of, at, 1, mode), np.take(table, held, 1)
+    assert np.array_equal(expression.evaluate(table, ids), want)
+    assert_all_readers(expression, {"table": table, "ids": ids}, want)
+
+
+def test_a_thread_that_is_alone_looks_at_the_ids_of_all_lanes_at_once():
+    """And reads at them as they are; where threads are many, each makes a position of its id."""
+    expression = rg.take(rg.tensor("table", (64, 512)), rg.tensor("ids", (256,), "int64"), 1)
+    for name, branches in (("cpu", True), ("v100", False)):
+        (program,) = programs(expression, name, 1)
+        assert (" else " in emit(program, device(name)).text) == branches
+
+
 T = rg.tensor
 W, IDS = T("W", (21, 34)), T("ids", (5, 6), "int64")
 LAST, FIRST = T("last", (21, 9), "int32"), T("first", (21, 9), "int64")

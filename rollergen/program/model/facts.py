@@ -6,17 +6,16 @@ Nothing here depends on a tile size.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd as gcd_of
-from math import prod
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, linear
 from rollergen.expr.places import Put
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import PART, WHOLE, is_below_its_row, is_online_exponent, is_shrinking_exponent, shrinking
-from rollergen.expr.tensor_op import Axis, TensorOp
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import (
     Binary,
     Buffer,
@@ -36,6 +35,7 @@ from rollergen.expr.values import (
 from rollergen.hal.dtypes import DOTS, in_a_word
 from rollergen.program.model.chain_work import chain_flops
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product
+from rollergen.program.model.takes import taken
 from rollergen.program.rprogram import KeptRow, Stage
 
 
@@ -106,49 +106,6 @@ def _just_an_axis(index: Index) -> str | None:
     return None
 
 
-def _taken(take: Take, op: TensorOp) -> Operand:
-    """What a take reads where as many rows differ as can: each id has a row of its own, as long as there are so many,
-    and each row begins a line of its own.
-
-    That is what ids drawn uniformly from a long table read; of a short one they would leave some rows out.
-    """
-    row = take.row
-    axes = [axis for axis in op.axes if any(axis.name in axes_of(value) for value in take.ids)]
-    own = [axis for axis in axes if axis.name not in row.axes()]
-    if own and len(take.ids) == 1 and (within := _taken_within_lines(take, own)):
-        return within
-    number = linear(tuple(Index.axis(axis.name) for axis in axes), tuple(axis.extent for axis in axes))
-    count, most = prod(axis.extent for axis in axes), prod(take.extents)
-    offset = row.offset()
-    _, last = Index(offset.terms).bounds(op.ranges())
-    line = max(last + 1, _LINE_BYTES // ITEMSIZE[row.dtype])
-    buffer = replace(row.buffer, shape=(min(count, most), line))
-    rows = number % most if count > most else number
-    return Operand.of(buffer, (rows, Index(offset.terms)), row.axes() | {axis.name for axis in axes}, row.guard)
-
-
-def _taken_within_lines(take: Take, axes: list[Axis]) -> Operand | None:
-    """What a take along ``axes`` of elements of which a line holds several reads: places scattered over the table's
-    own axis, whose lines other ids read too; None where a line holds one element of the axis.
-
-    Places are multiples of the golden section of the axis: those of neighbours lie far apart, and all lie evenly
-    (Fibonacci hashing; Knuth, The Art of Computer Programming 3, section 6.4).
-    """
-    row, (extent,), (stride,) = take.row, take.extents, take.strides
-    steps = [prod(row.buffer.shape[n + 1 :]) for n in range(len(row.buffer.shape))]
-    at = next((n for n, step in enumerate(steps) if (step, row.buffer.shape[n]) == (stride, extent)), None)
-    if at is None or extent == 1 or stride * ITEMSIZE[row.dtype] >= _LINE_BYTES:
-        return None
-    number = linear(tuple(Index.axis(axis.name) for axis in axes), tuple(axis.extent for axis in axes))
-    place = number * max(2, round(extent * (5**0.5 - 1) / 2)) % extent
-    indices = tuple(place if n == at else index for n, index in enumerate(row.indices))
-    return Operand.of(row.buffer, indices, row.axes() | {axis.name for axis in axes}, row.guard)
-
-
-_LINE_BYTES = 64
-"""Of a line of most devices' memories: rows of fewer bytes are read in lines of others that nobody asked for."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Phase:
     """One pass through the loops: a reduction (``reduces``) or the result.
@@ -202,7 +159,7 @@ class Facts:
 def facts_of(op: TensorOp, kept_rows: tuple[KeptRow, ...] = ()) -> Facts:
     """The facts of a tensor op."""
     operands = tuple(Operand.of(load.buffer, load.indices, load.axes(), load.guard) for load in op.loads())
-    operands += tuple(_taken(take, op) for take in op.takes())
+    operands += tuple(Operand.of(*taken(take, op)) for take in op.takes())
     target_axes = frozenset().union(*(index.axes() for index in op.target))
     return Facts(
         op,
