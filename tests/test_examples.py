@@ -19,7 +19,7 @@ SHOWN = {
     "devices": r"v100 +[\d.]+  multiply-adds +i1 \d+ x i0 \d+",
     "new_device": r"softmax +\d+ us +\d+ us  1\.\d+\nmatmul +\d+ us +\d+ us  1\.00\n",
     "space": r"by fewest bytes: +[\d.]+ us",
-    "sizes": r"512 tokens: \(512, 768\), largest error \d\.\de-07\n.*programs for all sizes",
+    "sizes": r"512 tokens: \(512, 768\), largest error \d\.\de-07\n.*programs? for all sizes",
     "decoder": r"^(\d+ ){31}\d+\nkernel\(updated keys: float32\[2, 48, 16\], .*\) -> keys",
     "model": r"largest difference from PyTorch: .*5 steps, 5 distinct kernels, 0 steps run by the model's own",
 }

@@ -11,6 +11,7 @@ from rollergen.construct.reductions import sums_stage
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_stage
+from rollergen.program.model import price_stages
 from rollergen.program.rprogram import Stage
 from rollergen.space.elementwise import elementwise_plans
 from rollergen.space.engine import Tally
@@ -19,7 +20,15 @@ from rollergen.tile.rules import AlignmentRules
 
 def copy_stages(copies: Sequence[TensorOp], device: Device) -> tuple[Stage, ...]:
     """The cheapest stage of each; what is made of constants alone runs once."""
-    return tuple(_once(copies, [copy_stage(copy, device) for copy in copies]))
+    once = _made_once(copies)
+    return tuple([replace(copy_stage(copy, device), once=copy.output.name in once) for copy in copies])
+
+
+def copy_seconds(copies: Sequence[TensorOp], device: Device) -> float:
+    """Predicted seconds of those that run at every call; the others need no stage for it."""
+    once = _made_once(copies)
+    running = [copy_stage(copy, device) for copy in copies if copy.output.name not in once]
+    return float(price_stages(running, device).seconds.sum())
 
 
 def behind(copies: Sequence[TensorOp], found: Iterable[Candidate], device: Device) -> Iterator[Candidate]:
@@ -32,13 +41,13 @@ def behind(copies: Sequence[TensorOp], found: Iterable[Candidate], device: Devic
         yield replace(whole, seconds=rounded(seconds + one.seconds))
 
 
-def _once(copies: Sequence[TensorOp], stages: Sequence[Stage]) -> Iterator[Stage]:
-    """The stages, each of which runs once if its sources are constant, or made once."""
+def _made_once(copies: Iterable[TensorOp]) -> set[str]:
+    """The outputs of copies whose sources are constant, or made once."""
     known: set[str] = set()
-    for copy, stage in zip(copies, stages, strict=True):
-        once = all(load.buffer.constant or load.buffer.name in known for load in copy.loads())
-        known |= {copy.output.name} if once else set()
-        yield replace(stage, once=once)
+    for copy in copies:
+        if all(load.buffer.constant or load.buffer.name in known for load in copy.loads()):
+            known.add(copy.output.name)
+    return known
 
 
 @lru_cache(maxsize=64)

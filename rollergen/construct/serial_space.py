@@ -11,7 +11,7 @@ from math import gcd, prod
 import numpy as np
 
 from rollergen.construct.candidate import Candidate, candidate, rounded
-from rollergen.construct.copies import copy_stages
+from rollergen.construct.copies import copy_seconds, copy_stages
 from rollergen.construct.drafts import SIZES, Draftable, drafted
 from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
@@ -217,8 +217,7 @@ class Packing:
     def copy_seconds(self, device: Device) -> float:
         """Seconds of the copies that run at every call."""
         if self._seconds is None:
-            running = [stage for stage in self.copy_stages(device) if not stage.once]
-            self._seconds = float(price_stages(running, device).seconds.sum())
+            self._seconds = copy_seconds(self.copies, device)
         return self._seconds
 
 

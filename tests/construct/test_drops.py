@@ -117,9 +117,9 @@ PRICED = [
     ("elementwise", AVX512, "construct.elementwise:price_batches", 8),
     ("row", AVX512, "construct.candidate:price_stages", 8),
     ("contraction", "v100", "construct.priced:price_batch", 16),
-    ("contraction", "cpu", "construct.serial_space:price_batch", 2),
-    ("contraction", "cpu", "construct.serial_space:least_seconds", 2),
-    ("contraction", "cpu", "construct.serial_space:price_stages", 2),
+    ("contraction", AVX512, "construct.serial_space:price_batch", 2),
+    ("contraction", AVX512, "construct.serial_space:least_seconds", 2),
+    ("contraction", AVX512, "construct.copies:price_stages", 4),
     ("matrix", "v100", "construct.matrix_space:price_batch", 2),
     ("window", "v100", "construct.window_space:price_batch", 4),
 ]

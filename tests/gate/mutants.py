@@ -238,7 +238,7 @@ def mutants() -> tuple[Mutant | Planted, ...]:
     """All of them, the lowering's first, those planted into kernels written by hand last."""
     tensor, ops, all_ = rg.tensor, rg.ops, programs.ALL
     half = built(ops.cast(tensor("X", (100,)), "bfloat16"))
-    small = built(ops.matmul(tensor("A", (20, 30), "int8"), tensor("B", (30, 40), "int8")))
+    small = built(ops.matmul(tensor("A", (20, 30), "int8"), tensor("B", (30, 48), "int8")))
     difference = built(ops.mul(ops.sub(tensor("X", (100,)), tensor("Y", (100,))), tensor("Z", (100,))))
     printed: list[tuple[Mutate, RProgram]] = [
         (division_truncates, floored_rows()),
