@@ -31,7 +31,7 @@ def refused(where: str, findings: Iterable[str]) -> SpecError:
 
 
 class RuntimeUnavailableError(RollergenError, RuntimeError):
-    """A runtime that cannot be had here; the message says what is missing and how to get it."""
+    """A runtime that is not available here. The message says what is missing and how to get it."""
 
 
 class MendableError(RuntimeUnavailableError):

@@ -50,19 +50,19 @@ __all__ = [
 
 
 class CacheWarning(UserWarning):
-    """The cache, or an entry of it, cannot be used; kernels are built anew, and are as right."""
+    """The cache, or an entry of it, cannot be used. Kernels are built anew and are as correct."""
 
 
 class DropWarning(UserWarning):
-    """Candidates failed while they were made, which is a fault of rollergen; the others stand, and are as right."""
+    """Candidates failed while they were constructed, which is a fault of rollergen. The others are as correct."""
 
 
 class MeasurementWarning(UserWarning):
-    """A time that cannot be: a figure of the device's spec, or the measurement, is wrong.  It is not believed."""
+    """A measured time that is not trusted: impossible by the device's spec, or taken on a busy machine."""
 
 
 class ExpressionError(RollergenError, TypeError):
-    """An expression that means nothing: swapped arguments, truth of a condition, unknown name."""
+    """An invalid expression: swapped arguments, the truth of a condition, an unknown name."""
 
 
 class ShapeError(RollergenError, ValueError):

@@ -225,7 +225,7 @@ class Kernel:
         return mine.session
 
     def new_session(self) -> Session:
-        """The launches for one caller that sets all their buffers itself, temporaries too, and keeps them."""
+        """A session for a caller that provides all buffers, temporaries included."""
         with self._lock:
             if self._compiled is None and self._code is not None:
                 self._compiled, self._memory = self._code.launching(self.launches)
@@ -305,7 +305,7 @@ class Kernel:
         return Timing(median(walls), median(events), rounds, cache_state(self.program, self.device))
 
     def explain(self, as_dict: bool = False, brief: bool = False) -> Any:
-        """Why the kernel is as it is: text, of which `brief` is the heart, or the same facts as plain dicts and lists.
+        """Why the kernel is as it is: text (`brief` has the essentials), or the same facts as plain dicts and lists.
 
         Tiles of every level, bytes of every layer, waves and occupancy, the time of each limiter and
         which binds, the closed forms with numbers put in, the cuts, the runner-up and why it lost.
@@ -321,8 +321,8 @@ class Kernel:
         registers, spills, shared memory, occupancy, and instructions where a disassembler is found.
 
         Needs ``rollergen[nvrtc]`` and no GPU.  Raises DeviceError for a device that is not programmed in CUDA,
-        RuntimeUnavailableError where the compiler is not installed, BuildError where it has not got the architecture or
-        refuses the source.
+        RuntimeUnavailableError where the compiler is not installed, BuildError where it does not support the
+        architecture or refuses the source.
         """
         from rollergen.measure.compile_report import compile_report
 

@@ -50,8 +50,8 @@ class BuildOptions:
         Which ways of writing kernels construction chooses from (`CodeShapes`): switching one off is an ablation, the
         programs stay correct.
     epsilon
-        Largest padded share of an axis that a tile may cause, 0.1 meaning 10 %.  None: as much as pays by the model,
-        which prices what is computed in vain.
+        Largest padded share of an axis that a tile may cause, 0.1 meaning 10 %.  None: no limit; the model prices
+        the padded work.
     search
         Which tiles of contractions construction prices: "all", every aligned one, grown ones among them; or "grow",
         only those on the way of ROLLER's scale-up and scale-out, by data reuse (its section 3.3), under the same rules.
@@ -60,23 +60,22 @@ class BuildOptions:
         lowest for the best.  It reorders the `RANKED` programs that the model finds best, before the first ``top_k`` of
         them are emitted.  Such kernels are not kept in the store.  None: the model's order.
     allow_tf32
-        Whether contractions of float32 may use matrix instructions that look at the 11 leading bits of the factors'
-        significands only (relative error up to 2^-10 of a factor); sums stay float32.
+        Whether contractions of float32 may use tf32 matrix instructions, which read the 11 leading bits of each
+        factor's significand (relative error up to 2^-10 of a factor). Sums stay float32.
     atomics
         Whether blocks may add their parts of a sum to the output atomically, in whichever order they come: no
         workspace and no second sum, but floating-point results differ in their last bits from call to call.
     winograd
-        How many outputs a side of the largest tiles has by which float32 convolutions of 3 x 3 taps, stride 1 and
-        constant weights may be computed (Winograd's filtering, `expr.winograd`), where the model finds that faster:
-        2, 2.25 times fewer multiplications and about the errors of a direct sum; 4, four times fewer, and errors ten to
-        thirty times as large; 0, none.  An infinity or NaN in the image also reaches outputs beside those that it
-        belongs to.
+        Side of the largest output tile of Winograd's filtering (`expr.winograd`), which float32 convolutions of
+        3 x 3 taps, stride 1 and constant weights use where the model finds it faster.  2: 2.25 times fewer
+        multiplications, about the error of a direct sum.  4: four times fewer, errors ten to thirty times as large.
+        0: never.  An infinity or NaN in the image also reaches the other outputs of its tile.
     padding
-        Whether tiles may reach beyond the end of an axis (what lies there is computed in vain, or masked).  False
+        Whether tiles may reach beyond the end of an axis (the work there is wasted or masked).  False
         is ``epsilon=0``: every tile divides its axis.
     pad_value
-        What copies made for a program (packed operands) hold beyond the end of an axis; never part of a result,
-        whatever it is.  Copies of operands that the expression itself pads hold the expression's value.
+        The value that packed copies of operands hold beyond the end of an axis.  It never reaches a result.  Copies
+        of operands that the expression itself pads hold the expression's value.
     max_units
         Use at most so many of the device's execution units (streaming multiprocessors, cores).
         None: all of them.
@@ -84,17 +83,17 @@ class BuildOptions:
         Seconds of wall time after which profiling starts no further candidate; the first one is
         always compiled, checked and timed.
     caches
-        How timed runs find the device's caches: "warm", with what the run before left in them; "cold", swept before
-        every run (`measure.eviction`; CPUs).  Either is stated with the times.
+        State of the device's caches in timed runs.  "warm": as the previous run left them; "cold": swept before
+        every run (`measure.eviction`; CPUs).  Reports of times say which.
     isolate
         Whether candidates run in a process of their own: one that hangs, crashes or uses too much memory is a failed
         candidate, reported with the reason, and the rest goes on.  Costs the start of a process (about a second),
         and another one after each candidate that fails.  The limits below hold for that process.
     compile_limit_s
-        Seconds of wall time after which the compiling of one candidate is ended.
+        Limit of the wall time, in seconds, for compiling one candidate.
     run_limit_s
-        Seconds after which one run of a candidate is ended; added to the former, because runtimes may leave a part
-        of compiling for the first launch.
+        Limit, in seconds, for one run of a candidate. It is added to ``compile_limit_s``, because a runtime may
+        finish compiling at the first launch.
     compile_check
         Whether, where nothing is timed (no GPU is present, or ``profile=False``), NVIDIA's compiler tells which
         candidates use local memory, that is, spill registers; these are dropped, and `Kernel.explain` says which
@@ -185,7 +184,7 @@ class BuildOptions:
             )
 
     def deciding(self) -> dict[str, Any]:
-        """The options that a kernel depends on, as plain values: not how safely its candidates were run."""
+        """The options that a kernel depends on, as plain values. The limits of runs are left out."""
         plain = replace(self, rank=None)
         return {name: value for name, value in asdict(plain).items() if name not in (*_SAFETY, "rank")}
 

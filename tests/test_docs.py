@@ -85,3 +85,11 @@ def test_every_variable_of_the_environment_is_listed():
 def test_the_readme_is_short():
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 90 and len(text.split()) <= 900
+
+
+def test_every_claim_of_the_readme_leads_to_what_shows_it():
+    """Of the lists and of the tables, but for what is told to run nowhere."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    claims = [one for one in lines if one.startswith("- ") or (one.startswith("| ") and " no | no | no |" not in one)]
+    heads = ("| device |", "| what |")
+    assert len(claims) > 20 and [one for one in claims if "](" not in one and not one.startswith(heads)] == []

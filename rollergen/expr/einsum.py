@@ -27,7 +27,7 @@ def einsum(subscripts: str, *tensors: Tensor, name: str | None = None, acc: Any 
     >>> rg.einsum("mk,kn->mn", A, B).shape
     (2, 4)
 
-    Raises ShapeError for sizes that differ, ExpressionError for a string that means nothing.
+    Raises ShapeError for sizes that differ, ExpressionError for an invalid string.
     """
     if not isinstance(subscripts, str):
         hint = ": the string goes first" if any(isinstance(t, str) for t in tensors) else ""

@@ -32,9 +32,9 @@ def divide(a: Any, b: Any, rounding: str) -> Expr:
 
 
 def remainder(a: Any, b: Any, rounding: str) -> Expr:
-    """What `divide` with the same `rounding` leaves: of "floor" it has the sign of b, of "trunc" that of a.
+    """The remainder of `divide` with the same `rounding`: of "floor" with the sign of b, of "trunc" with that of a.
 
-    Of floats too: "trunc" is C's ``fmod``, exactly, "floor" Python's ``%``; of a division by 0 NaN is left.
+    Of floats too: "trunc" is C's ``fmod``, exactly, "floor" Python's ``%``; division by 0 gives NaN.
 
     >>> import rollergen as rg
     >>> A = rg.tensor("A", (2,), "int32")
@@ -90,9 +90,9 @@ def cast(x: Any, dtype: Any, overflow: str | None = None) -> Expr:
     """`x` converted to `dtype` (towards zero from floating to integer).  Accepts indices.
 
     `overflow` says what numbers beyond the dtype's range become.  None: integers wrap around, floats are infinite (NaN
-    in a dtype without infinities), negative floats made unsigned integers wrap around, and of other floats made
-    integers it is left open.  "wrap": such floats wrap around too, up to 2**63.  "saturate": the nearest that the dtype
-    holds; NaN is 0 as an integer.  int4 and uint4 give int8 and uint8 with their numbers.
+    in a dtype without infinities), negative floats made unsigned integers wrap around, and other floats converted
+    to integers are undefined.  "wrap": such floats wrap around too, up to 2**63.  "saturate": the nearest that the
+    dtype holds; NaN is 0 as an integer. int4 and uint4 give int8 and uint8 with their numbers.
 
     >>> import rollergen as rg
     >>> A = rg.tensor("A", (3,))

@@ -118,9 +118,8 @@ class Tensor(Methods):
     def __getitem__(self, indices: Any) -> Expr:
         slots = indices if isinstance(indices, tuple) else (indices,)
         if len(slots) != len(self.shape):
-            raise ShapeError(
-                f"{self.label} has {len(self.shape)} dimensions {self.shape}; got {len(slots)} indices: {indices}"
-            )
+            got = f"{len(slots)}: {', '.join(map(str, slots))}"
+            raise ShapeError(f"{self.label} has {len(self.shape)} dimensions {self.shape}; got {got}")
         return self._element(slots, "raise")
 
     def _element(self, slots: tuple[Any, ...], mode: str) -> Expr:
@@ -161,7 +160,8 @@ def tensor(name: str, shape: Iterable[int], dtype: Any = "float32", constant: bo
 
     ``constant`` marks weights, which are packed once, at the first call with them, and again when a call brings
     another array, the same one with other memory, or a torch tensor that torch has seen changed in place.  After
-    changing a NumPy array in place (``w += 1``, ``w[...] = v``) call ``kernel.repack()``: nothing else tells.
+    changing a NumPy array in place (``w += 1``, ``w[...] = v``) call ``kernel.repack()``: rollergen cannot see such
+    a change.
 
     int4 and uint4 are stored two to a byte: the kernel takes an array of ml_dtypes, which it packs at each call, or the
     bytes themselves, as `rg.pack` makes them.  Expressions have their elements as int8 and uint8.
@@ -267,7 +267,7 @@ def compute(shape: Iterable[int], fn: Callable[..., Any], name: str | None = Non
     (3, 2)
 
     Raises ShapeError where `fn` takes another number of indices than `shape` has, or reads out of
-    range; NonAffineIndexError and ExpressionError for what no kernel could be.
+    range; NonAffineIndexError and ExpressionError for expressions that no kernel can compute.
     """
     if callable(shape) or not callable(fn):
         swapped = callable(shape) and not callable(fn)
@@ -345,7 +345,7 @@ def _parameter_names(fn: Callable[..., Any], count: int, where: str) -> tuple[st
     required = [p.name for p in parameters if p.default is p.empty and p.name in positional]
     if not len(required) <= count or (starred is None and count > len(positional)):
         raise ShapeError(
-            f"{where}: fn takes {len(positional)} indices ({', '.join(positional)}); shape has {count} dimensions"
+            f"{where}: fn takes ({', '.join(positional)}), {len(positional)} for the {count} dimensions of shape"
         )
     names = positional[:count]
     for n in range(count - len(names)):

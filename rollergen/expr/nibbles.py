@@ -26,7 +26,7 @@ def packed_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def pack(array: Any) -> Any:
-    """Integers of any dtype as uint8, two to a byte: of each its lowest four bits, in the shape `packed_shape`.
+    """Packs the lowest four bits of integers of any dtype into uint8, two to a byte, in the shape `packed_shape`.
 
     The weights of ``rg.tensor("w", (K, N), "int4")``, packed once.
 

@@ -29,8 +29,8 @@ def scalar(name: str, dtype: Any, low: int, high: int) -> Scalar:
 
     Within `rg.compute` it stands wherever a value does: in arithmetic, in conditions (``k < pos``) and
     in index slots (``table[pos + i, j]``).  A call takes an int, or an array of the dtype without axes, and raises
-    ArgumentError for one outside; in a device's memory nobody looks, as with ids (`rg.take`): no kernel reads outside.
-    One kernel serves all values: it is no part of the program.
+    ArgumentError for one outside; a value in a device's memory is not checked, as with ids (`rg.take`), and still
+    nothing outside is read. One kernel serves all values.
 
     >>> import rollergen as rg
     >>> x, pos = rg.tensor("x", (6,)), rg.scalar("pos", "int32", 0, 4)

@@ -298,7 +298,8 @@ def _bitwise(logic: str, bits: str, a: Any, b: Any) -> Expr:
 def power(a: Any, b: Any) -> Expr:
     """``a ** b`` of two floating values, or two integers; squares and cubes are products.
 
-    Powers of integers wrap around; to a negative power that is read all but 1 and -1 are 0, as torch has it.
+    Powers of integers wrap around. A negative exponent read from a tensor gives 0 for every base but 1 and -1, as
+    in torch.
     """
     if isinstance(a, Expr) and is_scalar(b) and b in (2, 3):
         square = a * a

@@ -166,8 +166,8 @@ def imported(program: Any, title: str) -> Network:
         found, spec = flatten((arguments, dict(named)))
         if spec != wanted:
             raise ArgumentError(
-                f"{title} is called with {len(found)} arrays, nested as {spec}; expected {len(takes)} as its example "
-                f"inputs are: {', '.join(map(str, takes))}"
+                f"{title} takes ({', '.join(map(str, takes))}), nested as its example inputs are; expected "
+                f"{len(takes)}, got {len(found)}" + (f" nested as {spec}" if len(found) == len(takes) else "")
             )
         return [one for one, name in zip(found, takes, strict=True) if isinstance(name, str)]
 

@@ -122,8 +122,8 @@ class Model:
 
     @property
     def predicted_time(self) -> float:
-        """Seconds of all kernels of one call by the device's model, launches included; what the model's own library
-        runs is not in it."""
+        """Seconds of all kernels of one call by the device's model, launches included; steps that the model's own
+        library runs are not counted."""
         return sum(kernel.predicted_time for kernel in self._of if kernel is not None)
 
     @property
@@ -149,7 +149,7 @@ class Model:
 
     def check(self, /, *arrays: Any, **named: Any) -> tuple[LayerCheck, ...]:
         """Each kernel's result in one call beside the float64 definition of its layer: at points of every edge class,
-        within the gate's tolerance.  What the model's own library runs is taken as it is.
+        within the gate's tolerance.  Steps that the model's own library runs are not checked.
 
         Raises CheckFailedError that names the first layer beyond its bound.
         """
@@ -253,7 +253,7 @@ def _flops(kernel: Kernel) -> int:
 def load(directory: str | Path) -> Model | Kernel:
     """What ``kernel.save(directory)`` or ``model.save(directory)`` wrote: the same source, times and explanation.
 
-    Loading runs nothing of it; calling it runs its source, so call only what comes from where you trust.
+    Loading runs no code of it. Calling it runs its source: call only what you trust.
     Raises BundleError: nothing saved, another format, a file that was damaged or does not fit the others.
     """
     if isinstance(directory, (str, Path)) and is_model(directory):

@@ -109,7 +109,7 @@ def new_result(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[int], np.nd
 
 
 def clear_pool() -> None:
-    """Returns the memory that dead results left to the operating system.
+    """Gives the memory of results that nobody uses any more back to the operating system.
 
     Results of a megabyte and more that a kernel makes (a call without ``out=``, in host memory) come from a pool, which
     keeps up to 512 MiB for the next ones.

@@ -27,10 +27,11 @@ class CodeShapes:
     ``shuffles``: the threads of one execution width combine their partial results by exchanging registers, on
     devices that can; else all threads of a block do so through its layer, half of them in each step.
     ``rows_in_registers``: a row that is read several times stays in its threads' registers where it fits, on
-    devices with such threads; else it is read again for each walk.
-    ``online``: the largest element of a row and the sum of exponentials of what is below it are found in one walk
-    over the row, on devices whose threads exchange registers; else in two.
-    ``gathered_pairs``: in that walk, what a thread has fetched goes into its pair together; else one by one.
+    devices with such threads; else every pass reads it again.
+    ``online``: a row's maximum and its sum of exponentials are found in one pass over the row (online softmax), on
+    devices whose threads exchange registers; else in two.
+    ``gathered_pairs``: in that pass, a thread updates its pair once for all elements that it has fetched; else once
+    for each.
     ``grid_stride``: elementwise kernels may launch no more blocks than run at once, which stride over the tensor;
     else there is a block for each tile.
     ``matrix_instructions``: contractions of the dtypes that the device's matrix instructions (tensor cores) take.

@@ -230,8 +230,8 @@ def test_the_first_layer_beyond_its_bound_is_named():
     [
         (lambda m: m(torch.zeros(3, 7)), ShapeError, ("input", "(3, 7)", "expected (3, 6)")),
         (lambda m: m(torch.zeros(3, 6, dtype=torch.float64)), DtypeError, ("float64", "expected float32")),
-        (lambda m: m(torch.zeros(3, 6), 1), ArgumentError, ("called with 2 arrays", "expected 1")),
-        (lambda m: m([1.0]), ArgumentError, ("called with 1 arrays", "expected 1")),
+        (lambda m: m(torch.zeros(3, 6), 1), ArgumentError, ("takes (", "expected 1, got 2")),
+        (lambda m: m([1.0]), ArgumentError, ("takes (", "expected 1, got 1 nested as")),
         (lambda m: m.benchmark(torch.zeros(3, 6), rounds=0), ArgumentError, ("rounds is 0", "at least 1")),
     ],
 )
