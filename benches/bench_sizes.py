@@ -135,14 +135,17 @@ def _turn(call: Callable[[], Any]) -> float:
 
 
 def _looked_up_s(looking: Callable[[], Any], direct: Callable[[], Any]) -> float:
-    """How much longer a call takes that looks its size up: the difference of the medians of turns."""
-    times: dict[Callable[[], Any], list[float]] = {looking: [], direct: []}
-    for _ in range(CALLS):
-        for call, found in times.items():
+    """How much longer a call takes that looks its size up: the median difference of two calls one behind the other,
+    each of them the first as often, so that neither what drifts nor who comes second counts."""
+    more = []
+    for number in range(CALLS):
+        seconds = {}
+        for call in (looking, direct) if number % 2 else (direct, looking):
             start = time.perf_counter()
             call()
-            found.append(time.perf_counter() - start)
-    return median(times[looking]) - median(times[direct])
+            seconds[call] = time.perf_counter() - start
+        more.append(seconds[looking] - seconds[direct])
+    return median(more)
 
 
 def _first(tensor: Any, device: Any) -> float:

@@ -105,7 +105,7 @@ class SizedKernel:
         """The emitted source of each of the `programs`, in which extents are arguments."""
         return tuple(one.source.text for one in self._programs)
 
-    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
+    def __call__(self, /, *arrays: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
         """Runs the kernel; arguments and errors as `Kernel` has them.  Raises ShapeError for a size out of range."""
         if self._only is not None and len(arrays) > self._only[0]:
             position, axis = self._only
@@ -115,7 +115,12 @@ class SizedKernel:
                 kernel = self._told_by(arrays, named)
         else:
             kernel = self._told_by(arrays, named)
-        return kernel(*arrays, **named)
+        if not named and stream is None:  # as `Kernel` begins a call, but without another call of Python's
+            mine = kernel._local.mine
+            result = mine.call(arrays, out, mine.constants.packed, kernel._packs)
+            if result is not None:
+                return result
+        return kernel(*arrays, out=out, stream=stream, **named)
 
     def at(self, **sizes: int) -> Kernel:
         """The kernel for these sizes, with program, source and explanation; it shares its code with others.
