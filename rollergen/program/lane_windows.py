@@ -1,11 +1,11 @@
-"""Vectors whose lanes lie at known places of a short window, as neighbours of a picture that grows or shrinks: read as
-two vectors that cover the window, from which each lane is chosen."""
+"""Vectors whose lanes lie at known places of a short window, as neighbours of a picture that grows or shrinks, or of
+two windows, as rows that take turns: read as two vectors that cover them, from which each lane is chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rollergen.expr.index import Atom, Index
+from rollergen.expr.index import Atom, Index, Mod
 
 LEAST_LANES = 8
 """Of fewer, as GPUs have them, one by one is as fast."""
@@ -23,10 +23,12 @@ def window_places(offset: Index, axis: str, lanes: int, extent: int) -> tuple[in
 
 
 def window_width(shifts: Sequence[int], lanes: int) -> int:
-    """Elements of each of the two vectors that cover the window; 0 where they would have more elements than lanes."""
+    """Elements of each of the two vectors that cover the lanes, one from the first element on and one up to the last;
+    0 where they would have more elements than lanes.  Of vectors that lie apart, nothing between them is wanted."""
     span = max(shifts) + 1
-    width = min(1 << span.bit_length() - 1, lanes)
-    return width if 2 <= span <= 2 * width else 0
+    widths = [1 << n for n in range(1, lanes.bit_length()) if 1 << n <= span]
+    covers = lambda width: all(shift < width or shift >= span - width for shift in shifts)
+    return next(filter(covers, widths if span > 2 * lanes else reversed(widths)), 0)
 
 
 def _differs(atom: Atom, axis: str, lanes: int, extent: int) -> bool:
@@ -34,6 +36,9 @@ def _differs(atom: Atom, axis: str, lanes: int, extent: int) -> bool:
     if isinstance(atom, str) or axis not in atom.index.axes():
         return False
     inner, divisor = atom.index, atom.divisor
-    begins = [coefficient for other, coefficient in inner.terms if other != axis]
+    nested = [other for other, _ in inner.terms if not isinstance(other, str)]
+    if any(not isinstance(other, Mod) or _differs(other, axis, lanes, extent) for other in nested):
+        return True  # a remainder that is the same in every vector moves none of them
+    begins = [coefficient for other, coefficient in inner.terms if isinstance(other, str) and other != axis]
     begins += [inner.coefficient(axis) * lanes] if extent > lanes else []
-    return not inner.is_affine or any(begin % divisor for begin in begins)
+    return any(begin % divisor for begin in begins)

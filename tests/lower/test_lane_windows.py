@@ -61,6 +61,27 @@ def test_the_model_counts_as_windows_what_the_text_chooses_from_windows():
     assert 80 < sum(found) < 320
 
 
+def turns(x, rows):
+    """Where output x of a transposed convolution of that stride reads: its row of taps, then its element."""
+    tap = (x + 1) % rows
+    return tap * 1024 + (x - tap + 1) // rows
+
+
+@pytest.mark.parametrize("width", [8, 16])
+def test_rows_that_take_turns_are_two_windows(width):
+    offset = ROW * 5000 + turns(Index.axis("n") * width + LANE, 2)
+    window = lane_window(RANGES | {"n": (0, 9)}, offset, (), Lane("lane", width))
+    first = turns(1, 2)
+    assert window.width == width // 2 and places(window) == [turns(lane, 2) - first for lane in range(width)]
+    assert window_places(ROW * 5000 + turns(Index.axis("x"), 2), "x", width, 10 * width) == tuple(places(window))
+
+
+@pytest.mark.parametrize("offset", [turns(LANE, 3), turns(LANE + ROW, 2)])
+def test_three_rows_and_turns_that_differ_are_none(offset):
+    assert lane_window(RANGES, offset, (), Lane("lane", 16)) is None
+    assert window_places(offset.substitute({"lane": Index.axis("x")}), "x", 16, 64) is None
+
+
 def test_tests_of_lanes_become_those_of_their_ends():
     tests = (Inside(ROW * 8 + (LANE + 1) // 2 - 1, 0, 56),)
     window = lane_window(RANGES, ROW * 8 + (LANE + 1) // 2 - 1, tests, Lane("lane", 16))
