@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rollergen.errors import ExpressionError, ShapeError, array_advice, shown
+from rollergen.expr.contraction_order import Order, contraction_order, kept_letters
+from rollergen.expr.dtypes import accumulator_dtype, reduced_dtype
+from rollergen.expr.functions import cast
 from rollergen.expr.language import Tensor, compute_named
 from rollergen.expr.reductions import sum as reduce_sum
 from rollergen.expr.slots import ReduceAxis
@@ -21,6 +26,9 @@ def einsum(subscripts: str, *tensors: Tensor, name: str | None = None, acc: Any 
     repeated in one operand walks its diagonal.  ``...`` stands for any number of axes, aligned from
     the last and repeated where an operand has 1, and summed where the output has no ``...``.  `acc` and `dtype` as for
     `rg.sum`.
+
+    Three operands and more are multiplied in pairs where that takes fewer multiplications, in the order that takes
+    fewest; parts have the accumulator's dtype.  With `acc` they are multiplied all at once.
 
     >>> import rollergen as rg
     >>> A, B = rg.tensor("A", (2, 3)), rg.tensor("B", (3, 4))
@@ -43,14 +51,52 @@ def einsum(subscripts: str, *tensors: Tensor, name: str | None = None, acc: Any 
     ]
     extents = _extents(subscripts, axes, tensors)
     kept = _output_axes(output, axes)
+    order = () if acc is not None else _order(tensors, axes, kept, extents)
+    if not order:
+        return _product(tensors, axes, kept, extents, name, acc, dtype)
+    narrow = tensors[0].dtype
+    wide, factors = accumulator_dtype(narrow), list(tensors)
+    for a, b in order[:-1]:
+        letters = kept_letters([frozenset(names) for names in axes], frozenset(kept), (a, b))
+        names, pair = (axes[a], axes[b]), (factors[a], factors[b])
+        result = tuple(one for one in dict.fromkeys((*axes[a], *axes[b])) if one in letters)
+        product = _product(pair, names, result, _extents(subscripts, names, pair), None, None, wide, wide)
+        factors = [*(one for n, one in enumerate(factors) if n not in (a, b)), product]
+        axes = [*(one for n, one in enumerate(axes) if n not in (a, b)), result]
+    if dtype is None:
+        dtype = reduced_dtype(narrow) if len(extents) > len(kept) else narrow
+    made = _product(factors, axes, kept, _extents(subscripts, axes, factors), name, None, dtype, wide)
+    assert made.producer is not None  # it is computed
+    return replace(made, producer=replace(made.producer, appear=tensors))
+
+
+def _order(
+    tensors: Sequence[Tensor], axes: Sequence[tuple[str, ...]], kept: tuple[str, ...], extents: Mapping[str, int]
+) -> Order:
+    """Pairs in which several numbers of one dtype are multiplied; none where all are at once."""
+    if len(tensors) < 3 or len({one.dtype for one in tensors}) > 1 or tensors[0].dtype == "bool":
+        return ()
+    return contraction_order([frozenset(names) for names in axes], frozenset(kept), extents)
+
+
+def _product(
+    tensors: Sequence[Tensor], axes: Sequence[tuple[str, ...]], kept: tuple[str, ...], extents: Mapping[str, int],
+    name: str | None, acc: Any, dtype: Any, wide: str | None = None,
+) -> Tensor:  # fmt: skip
+    """One contraction; ``wide``: the dtype of parts of a longer product, in which all are multiplied but for narrow
+    ones that a sum widens itself."""
     summed = tuple(name for name in extents if name not in kept)
+    if wide is not None and summed and len({one.dtype for one in tensors}) == 1:
+        wide = None
 
     def element(*indices: Any) -> Any:
         reduced = tuple(ReduceAxis(name, extents[name]) for name in summed)
         at = dict(zip(kept, indices, strict=True)) | {axis.name: axis for axis in reduced}
         factors = [t[_place(t, names, at)] for t, names in zip(tensors, axes, strict=True)]
-        product = functools.reduce(operator.mul, factors)
-        return reduce_sum(product, axis=reduced, acc=acc, dtype=dtype) if reduced else product
+        product = functools.reduce(operator.mul, [cast(one, wide) for one in factors] if wide else factors)
+        if reduced:
+            return reduce_sum(product, axis=reduced, acc=acc, dtype=dtype)
+        return product if dtype is None else cast(product, dtype)
 
     return compute_named(tuple((name, extents[name]) for name in kept), element, name)
 
@@ -113,7 +159,7 @@ def _place(tensor: Tensor, names: tuple[str, ...], at: dict[str, Any]) -> tuple[
     return tuple(0 if one else at[name] for one, name in zip(repeated, names, strict=True))
 
 
-def _extents(subscripts: str, axes: list[tuple[str, ...]], tensors: tuple[Tensor, ...]) -> dict[str, int]:
+def _extents(subscripts: str, axes: Sequence[tuple[str, ...]], tensors: Sequence[Tensor]) -> dict[str, int]:
     """Extent of every axis, in order of first appearance."""
     found: dict[str, tuple[int, str]] = {}
     for names, tensor in zip(axes, tensors, strict=True):

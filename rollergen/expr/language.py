@@ -80,12 +80,14 @@ CALL_WORDS = ("out", "stream", "rounds")
 class Producer:
     """How a computed tensor comes about: `body` over its named axes (one for each dimension).
 
-    ``target``: the element that each point of the axes is, where that is not its own (`puts`).
+    ``target``: the element that each point of the axes is, where that is not its own (`puts`).  ``appear``: tensors
+    that it reads, perhaps through others, in the order in which they count as appearing; before those of `body`.
     """
 
     axes: tuple[tuple[str, int], ...]
     body: Value
     target: tuple[Index, ...] = ()
+    appear: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -111,6 +111,7 @@ def computed_tensors(outputs: Iterable[Tensor]) -> tuple[Tensor, ...]:
 def _read(tensor: Tensor) -> Iterator[Tensor]:
     """The tensors that a computed one reads, as often as it does."""
     if tensor.producer is not None:
+        yield from tensor.producer.appear
         yield from _sources(tensor.producer.body)
 
 
