@@ -11,6 +11,7 @@ from rollergen.emit import emit
 from rollergen.errors import ArgumentError, ConstructionError, DtypeError, ExpressionError
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.interpreter import interpret
+from rollergen.program.model import predict
 from rollergen.program.serial import from_json, to_json
 from tests.agreement.readers import device, run_opencl
 from tests.cuda.host import compiler
@@ -102,6 +103,19 @@ def test_each_lane_takes_at_its_own_place(seed):
         expression, want = rg.take(of, at, 1, mode), np.take(table, held, 1)
     assert np.array_equal(expression.evaluate(table, ids), want)
     assert_all_readers(expression, {"table": table, "ids": ids}, want)
+
+
+def test_the_model_knows_that_scattered_elements_come_back_to_their_lines_late():
+    """A row of 4 KB stays in the first cache while it is read from end to end; 32 of them do not, of which a block
+    reads a strip of 8 ids, and the next block the next strip: it finds none of the lines that it shares with others.
+    Rows that are drawn for each column by itself share no line at all, unlike one row read again and again."""
+    at, of = rg.tensor("ids", (256,), "int64"), rg.tensor("table", (512, 1024))
+    for program in programs(rg.take(of, at, 1), "cpu", 4):
+        assert not any(x.kind == "grid" and x.axis == "i1" for x in program.stages[0].loops)
+    drawn_alone = rg.ops.gather(rg.tensor("table", (1024, 1024)), 0, rg.tensor("ids", (256, 1024), "int64"))
+    one_row = rg.take(rg.tensor("table", (1024, 1024)), rg.tensor("ids", (256,), "int64"))
+    seconds = [predict(programs(one, "cpu", 1)[0], device("cpu")).seconds for one in (drawn_alone, one_row)]
+    assert seconds[0] > 4 * seconds[1]
 
 
 def test_a_thread_that_is_alone_looks_at_the_ids_of_all_lanes_at_once():

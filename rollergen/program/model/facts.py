@@ -45,6 +45,7 @@ class Operand:
 
     ``strides``: bytes between neighbours of each tensor dimension.  ``offset``: linear element index.
     ``guard``: bounds that each access tests.  ``plain``: the axis of each dimension whose index is just that axis.
+    ``scattered``: elements that follow one another lie far apart, and come back to lines of earlier ones later on.
     """
 
     buffer: Buffer
@@ -56,11 +57,13 @@ class Operand:
     guard: tuple[Within, ...]
     plain: tuple[str | None, ...]
     alignments: dict[int, int]
+    scattered: bool = False
 
     @staticmethod
     def of(
-        buffer: Buffer, indices: tuple[Index, ...], axes: frozenset[str], guard: tuple[Within, ...] = ()
-    ) -> Operand:
+        buffer: Buffer, indices: tuple[Index, ...], axes: frozenset[str], guard: tuple[Within, ...] = (),
+        scattered: bool = False,
+    ) -> Operand:  # fmt: skip
         itemsize = ITEMSIZE[buffer.dtype]
         strides, step = [], itemsize
         for extent in reversed(buffer.shape):
@@ -68,7 +71,7 @@ class Operand:
             step *= extent
         offset = linear(indices, buffer.shape)
         plain = tuple(_just_an_axis(index) for index in indices)
-        return Operand(buffer, indices, offset, axes, itemsize, tuple(reversed(strides)), guard, plain, {})
+        return Operand(buffer, indices, offset, axes, itemsize, tuple(reversed(strides)), guard, plain, {}, scattered)
 
     @property
     def bytes(self) -> int:

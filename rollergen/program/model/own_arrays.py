@@ -66,5 +66,6 @@ def own_tile(nest: Nest, copy: Copy) -> OwnTile:
     indices = tuple(Index.axis(axis) for axis in copy.order)
     buffer = Buffer(f"{load.buffer.name} tile", load.buffer.shape, load.buffer.dtype, "temporary")
     return OwnTile(
-        buffer, indices, Index(), frozenset(copy.order), load.itemsize, tuple(strides), (), copy.order, {}, shape,
+        buffer, indices, Index(), frozenset(copy.order), load.itemsize, tuple(strides), (), copy.order, {},
+        extents=shape,
     )  # fmt: skip

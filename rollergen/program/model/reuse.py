@@ -125,18 +125,20 @@ def _take(values: Number, rows: list[int]) -> Number:
 
 
 class _Moved(NamedTuple):
-    """One stream at the levels that repeat: lines of its tile there, new ones of all that it visits, and the rest."""
+    """One stream at the levels that repeat: lines of its tile there, new ones of all that it visits, and the rest;
+    ``between``: those that it touches before it comes back to one."""
 
     once: Number
     new: Number
     again: Number
+    between: Number
 
 
 class ReuseAnalysis:
     """The nest seen from the inside out, with the footprints of every stream at every level, for one size of lines."""
 
     def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...], line: int, spanned: SpansByLevel) -> None:
-        self.nest, self.waves, self.streams, self.spanned = nest, waves, streams, spanned
+        self.nest, self.waves, self.streams, self.line, self.spanned = nest, waves, streams, line, spanned
         pairs = zip(streams, spanned.spans, strict=True)
         self.tiles = [footprint(stream.operand, spans, line) for stream, spans in pairs]
         levels = self.spanned.levels
@@ -158,11 +160,14 @@ class ReuseAnalysis:
         shares = [concurrent_share(self.nest, self.waves, s, cache) for s in self.streams]
         blocks = rounds_of_blocks(self.waves, cache)
         moved = self.moved()
-        owns = [one.once * share for one, share in zip(moved, shares, strict=True)]
+        owns = [one.between * share for one, share in zip(moved, shares, strict=True)]
+        for i, stream in enumerate(self.streams):
+            if stream.operand.scattered:  # tiles of blocks at work together lie among each other's
+                owns[i] = least(owns[i], ceil_div(stream.operand.bytes, self.line))
         active = [[n for n, number in enumerate(self.repeating) if number >= start] for start in self.starts]
         every = self._all_lines(owns, active) if cache is not None else 0
         totals = []
-        for i, (lines, fresh, again) in enumerate(moved):
+        for i, (lines, fresh, again, _) in enumerate(moved):
             kept = survival(self._fill(i, owns[i], every, cache), costs) if cache is not None else 0.0
             if cache is not None and self.streams[i].array >= 0:
                 kept = self._kept_alone(i, lines, kept, cache, costs)
@@ -187,13 +192,13 @@ class ReuseAnalysis:
             for n, count in zip(self.repeating, trips, strict=True)
         ]
         if not own:
-            return _Moved(*(np.ones((1, 1)),) * 3)
+            return _Moved(*(np.ones((1, 1)),) * 4)
         lines = self.tiles[i].lines
         once = _take(lines, [rows[n] for n in self.repeating])
         after = _take(lines, [rows[n + 1] for n in self.repeating])
         visited = stacked(own) * once
         fresh = least(after, visited)
-        return _Moved(once, fresh, visited - fresh)
+        return _Moved(once, fresh, visited - fresh, fresh if self.streams[i].operand.scattered else once)
 
     def _kept_alone(self, i: int, lines: Number, kept: Number, cache: Cache, costs: Costs) -> Number:
         """What survives of an array of a thread's own, level by level: from one filling to the next it is alone."""

@@ -12,8 +12,9 @@ from rollergen.expr.index import Index, linear
 from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Buffer, Take, Within, axes_of
 
-Read = tuple[Buffer, tuple[Index, ...], frozenset[str], tuple[Within, ...]]
-"""The array, the indices, the axes on which they depend, and the bounds under which it is read."""
+Read = tuple[Buffer, tuple[Index, ...], frozenset[str], tuple[Within, ...], bool]
+"""The array, the indices, the axes on which they depend, the bounds under which it is read, and whether places that
+follow one another are scattered over lines that others read too."""
 
 
 def taken(take: Take, op: TensorOp) -> Read:
@@ -27,14 +28,14 @@ def taken(take: Take, op: TensorOp) -> Read:
     own = [axis for axis in axes if axis.name not in row.axes()]
     used = row.axes() | {axis.name for axis in axes}
     if own and len(take.ids) == 1 and (within := _taken_within_lines(take, own)):
-        return row.buffer, within, used, row.guard
+        return row.buffer, within, used, row.guard, True
     count, most = prod(axis.extent for axis in axes), prod(take.extents)
     rows = _number(axes) if count <= most else _scattered(axes, own, most)
     offset = row.offset()
     _, last = Index(offset.terms).bounds(op.ranges())
     line = max(last + 1, _LINE_BYTES // ITEMSIZE[row.dtype])
     buffer = replace(row.buffer, shape=(min(count, most), line))
-    return buffer, (rows, Index(offset.terms)), used, row.guard
+    return buffer, (rows, Index(offset.terms)), used, row.guard, count > most
 
 
 def _taken_within_lines(take: Take, axes: Sequence[Axis]) -> tuple[Index, ...] | None:
