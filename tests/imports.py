@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"rollergen": ROOT / "rollergen", "rollergen.hal": ROOT / "hal", "rollergen.devices": ROOT / "devices"}
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Every module of the package by its dotted name."""
     found = {}
@@ -21,6 +23,7 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
 def imported(name: str, path: Path, types: bool = True) -> frozenset[str]:
     """The package's modules that module `name` imports, anywhere in it: in functions too, and with `types` under
     TYPE_CHECKING."""
