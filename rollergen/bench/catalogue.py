@@ -35,6 +35,7 @@ class Operator:
 
     ``sizes`` are whole numbers (``shape``: several) and ``arguments`` anything, both required; ``optional``
     gives the others with their defaults.  ``make(sizes, dtype)`` gets all of them by name.
+    ``applied(function, tensor, sizes)``: a function with the arguments of `rg.ops`' own on other tensors.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Operator:
     optional: tuple[tuple[str, Any], ...]
     example: str
     make: Callable[[Sizes, str], Any]
+    applied: Callable[[Callable[..., Any], Make, Sizes], Any] | None = None
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -70,14 +72,17 @@ def _entry(
     sizes = tuple(word.partition("=")[0] for word in example.split())
     sizes = tuple(size for size in sizes if size not in (*options, *dict(optional), *arguments))
 
-    def make(given: Sizes, dtype: str) -> Any:
-        tensor = lambda name, shape, kind=dtype: rg.tensor(name, shape, kind)
+    def applied(called: Callable[..., Any], tensor: Make, given: Sizes, **more: Any) -> Any:
         made = tensors(given, tensor)
         named = {key: given[key] for key in (*arguments, *options) if key in parameters}
-        return function(*made, **(named | dict(passed(given, tensor))), name=output)
+        return called(*made, **(named | dict(passed(given, tensor))), **more)
+
+    def make(given: Sizes, dtype: str) -> Any:
+        tensor = lambda name, shape, kind=dtype: rg.tensor(name, shape, kind)
+        return applied(function, tensor, given, name=output)
 
     every = tuple((dict(optional) | options).items())
-    return Operator(name, _summary(function), sizes, arguments, every, f"{name} {example}", make)
+    return Operator(name, _summary(function), sizes, arguments, every, f"{name} {example}", make, applied)
 
 
 def _summary(function: Callable[..., Any]) -> str:

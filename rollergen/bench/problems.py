@@ -58,13 +58,14 @@ def expression(problem: str, words: Sequence[str], dtype: str = "float32") -> An
 
         return suite(suite_name).entry(entry).make()
     if problem in OPERATORS:
-        return _operator(OPERATORS[problem], sizes, dtype)
+        return OPERATORS[problem].make(operator_sizes(OPERATORS[problem], sizes), dtype)
     if "," in problem or "->" in problem:
         return _einsum(problem, sizes, dtype)
     raise ArgumentError(f"there is no operator {problem!r}; {name_advice(problem, OPERATORS)}, or an einsum string")
 
 
-def _operator(operator: Operator, sizes: Mapping[str, Any], dtype: str) -> Any:
+def operator_sizes(operator: Operator, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """All sizes and options of an operator, the defaults too.  Raises ArgumentError for missing and unknown ones."""
     defaults = dict(operator.optional)
     sizes = {NUMPY.get(name, name) if NUMPY.get(name) in defaults else name: value for name, value in sizes.items()}
     _check_names(operator.name, sizes, operator.sizes, [*operator.arguments, *defaults], operator.example)
@@ -73,7 +74,7 @@ def _operator(operator: Operator, sizes: Mapping[str, Any], dtype: str) -> Any:
         raise ArgumentError(f"{operator.name} lacks {', '.join(missing)}; an example: {operator.example}")
     is_flag = lambda name: isinstance(defaults.get(name), bool)
     given = {name: _flag(name, value) if is_flag(name) else value for name, value in sizes.items()}
-    return operator.make(defaults | given, dtype)
+    return defaults | given
 
 
 def _flag(name: str, value: Any) -> bool:

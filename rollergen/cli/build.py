@@ -29,6 +29,8 @@ def build(
     from rollergen.bench.problems import expression
 
     tensor = expression(problem, sizes, dtype)  # before what builds is imported, so that errors come sooner
+    from rollergen.bench.beside import beside
     from rollergen.cli.built import build_and_tell
 
-    build_and_tell(tensor, device, top_k, no_profile, no_cache, as_json, whole, show_source, run, directory)
+    peer = lambda arrays, result: beside(problem, sizes, arrays, result)
+    build_and_tell(tensor, device, top_k, no_profile, no_cache, as_json, whole, show_source, run, directory, peer)

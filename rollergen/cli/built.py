@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import click
 import numpy as np
 from rich.table import Table
 
+from rollergen.bench.beside import Beside
 from rollergen.build import build
 from rollergen.cli.output import console, progress_bar
 from rollergen.errors import CheckFailedError
@@ -20,18 +23,20 @@ from rollergen.gate.oracle import compare, expression_oracle
 from rollergen.kernel import Kernel
 from rollergen.runtime.executor import is_present
 
+Peer = Callable[[Mapping[str, np.ndarray], np.ndarray], Beside | None]
+
 
 def build_and_tell(
     tensor: Tensor, device: str | None, top_k: int | None, no_profile: bool, no_cache: bool, as_json: bool, whole: bool,
-    show_source: bool, run: bool | None, directory: str | None,
+    show_source: bool, run: bool | None, directory: str | None, peer: Peer,
 ) -> None:  # fmt: skip
-    """The command for an expression, with its options."""
+    """The command for an expression, with its options; ``peer``: times a library on the same arguments."""
     with progress_bar(not as_json) as progress:
         profile = False if no_profile else "auto"
         kernel = build(tensor, device, top_k=top_k, profile=profile, cache=not no_cache, progress=progress)
     checked = None
     if run if run is not None else is_present(kernel.device):
-        checked = run_and_check(kernel, tensor)
+        checked = run_and_check(kernel, tensor, peer)
     saved = None if directory is None else str(kernel.save(directory))
     if as_json:
         click.echo(json.dumps({**facts(kernel, checked, show_source), "saved": saved}))
@@ -43,7 +48,7 @@ def build_and_tell(
             console.print(f"saved in {saved}: {how}", markup=False, highlight=False, soft_wrap=True)
 
 
-def run_and_check(kernel: Kernel, tensor: Any) -> dict[str, Any]:
+def run_and_check(kernel: Kernel, tensor: Any, peer: Peer) -> dict[str, Any]:
     """One call on random inputs, compared with the definition at sampled elements; its times.
 
     Raises CheckFailedError where an element is wrong.
@@ -57,12 +62,14 @@ def run_and_check(kernel: Kernel, tensor: Any) -> dict[str, Any]:
     if wrong:
         raise CheckFailedError(f"the kernel ran, but its result is wrong: {wrong}")
     timing = kernel.benchmark(*arrays)
+    library = peer(inputs, results) if isinstance(results, np.ndarray) else None
     return {
         "compared_elements": compared,
         "wall_seconds": timing.wall_s,
         "event_seconds": timing.event_s,
         "rounds": timing.rounds,
         "cache": timing.cache,
+        "beside": None if library is None else library._asdict(),
     }
 
 
@@ -104,5 +111,16 @@ def verdict(kernel: Kernel, checked: dict[str, Any] | None) -> str:
         f"correct: {checked['compared_elements']} elements match the float64 definition\n"
         f"one call takes {seconds_text(checked['wall_seconds'])} (device's own time "
         f"{seconds_text(checked['event_seconds'])}, {flops / checked['wall_seconds'] / 1e9:.4g} GFLOP/s), "
-        f"median of {checked['rounds']}; caches {checked['cache']}"
+        f"median of {checked['rounds']}; caches {checked['cache']}{_beside(checked)}"
     )
+
+
+def _beside(checked: dict[str, Any]) -> str:
+    """How fast the kernel is beside a library; threads of both wait for each other where cores are busy."""
+    library = checked["beside"]
+    if library is None:
+        return ""
+    speed, load = library["seconds"] / checked["wall_seconds"], os.getloadavg()[0]
+    busy = f" (but the machine is busy: load {load:.1f})" if load > (os.cpu_count() or 1) else ""
+    took = f"{library['library']} takes {seconds_text(library['seconds'])} at best"
+    return f"\n{took}: ours is {speed:.3g} times as fast{busy}"
