@@ -13,6 +13,7 @@ from rollergen.hal.runtimes import opencl_platforms
 from rollergen.hal.runtimes.card_names import names_card
 from rollergen.hal.runtimes.opencl_devices import Present, best, chosen, describes, mismatch, placed, runs_on, spec_of
 from rollergen.hal.runtimes.opencl_runtime import cpu_devices
+from rollergen.hal.spec import Target
 from rollergen.targets import resolve
 
 AMD = Present(
@@ -63,7 +64,8 @@ def specs():
         (MI210, "mi210"),
         (MI300X, "mi300x"),
         (MALI, "mali-g71"),
-        (replace(MALI, name="Mali-G71 MP20"), "mali-g71"),
+        (replace(MALI, name="Mali-G71 MP8"), "mali-g71"),
+        (replace(MALI, name="Mali-G71 (Panfrost)", platform="rusticl", maker="Mesa/X.org OpenCL 3.0"), "mali-g71"),
     ],
 )
 def test_a_present_device_finds_its_spec(present, name):
@@ -76,6 +78,9 @@ def test_a_present_device_finds_its_spec(present, name):
     [
         (replace(BOTH, units=64), "its architecture is that of mi50"),
         (replace(AMD, units=64), r"its architecture is that of mi50, which .* rollergen devices probe --opencl 0:0"),
+        (replace(AMD, board="AMD Radeon VII"), "its architecture is that of mi50"),
+        (replace(MI300X, units=38), "its architecture is that of mi300x"),  # a part of one
+        (replace(MALI, name="Mali-G71 MP20", units=20), "its architecture is that of mali-g71"),
         (replace(AMD, name="gfx90a", board="AMD Instinct MI250X/MI250", units=104), "its architecture is that of mi210"),
         (replace(AMD, name="gfx942", board="AMD Instinct MI325X", units=304), "its architecture is that of mi300x"),
         (replace(AMD, name="gfx1100", board="Radeon RX 7900 XTX", units=48), "describes gfx1100 Radeon RX 7900 XTX of AMD"),
@@ -93,6 +98,12 @@ def test_a_named_spec_runs_on_another_card_of_its_architecture_and_says_so():
     assert runs_on(mi50, other) and not describes(mi50, other)
     assert "made for mi50" in mismatch(mi50, other)
     assert not runs_on(mi50, replace(AMD, name="gfx900")) and not runs_on(load_device("v100"), AMD)
+
+
+def test_a_probed_spec_is_of_its_device_whatever_cores_the_process_may_use():
+    target = Target("opencl", "", (("gpu", LLVMPIPE.name), ("platform", LLVMPIPE.platform)))
+    probed = replace(load_device("mi50"), targets=(target,))
+    assert describes(probed, LLVMPIPE) and describes(probed, replace(LLVMPIPE, units=1)) and not describes(probed, POCL)
 
 
 def test_a_placed_spec_runs_in_its_place_alone():
