@@ -21,6 +21,11 @@ from rollergen.runtime.opencl_arrays import address, argument, as_array, is_open
 from rollergen.runtime.packed import NEVER, Packed
 from rollergen.runtime.signature import Parameter, Signature
 
+_IN_ORDER = (
+    "expected elements one behind the other, which pyopencl makes of no strided array: cut or turn it on the host, and "
+    "pass pyopencl.array.to_device(queue, numpy.ascontiguousarray(host))"
+)
+
 
 class _Lane:
     """A thread's session in one queue, with temporaries of its own: calls of a queue run in order."""
@@ -130,7 +135,7 @@ class OpenCLCalls:
             raise self._error(f"{name} is a {what}, and another array of the call on the device; {advice}")
         parameter.refuse(thing, self._signature)
         if not thing.flags.c_contiguous:
-            raise self._error(f"{name} has strides {thing.strides}; pass {name}.copy(), which has none")
+            raise self._error(f"{name} has strides {thing.strides}; {_IN_ORDER}")
         if thing.context.int_ptr != lane.queue.context.int_ptr:
             raise self._error(f"{name} is of another context than the queue; expected one context")
         if not parameter.size_bytes:
