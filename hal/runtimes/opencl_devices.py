@@ -15,9 +15,9 @@ GPU, PLATFORM, PLACE = "gpu", "platform", "place"
 """Keys of a target's dialect: words in the name of the card, the platform's name where it has to be that one, and of
 several devices the one on which this copy of the spec runs (`placed`)."""
 
-_MODEL = re.compile(r"\bMI\d{2,3}[A-Z]?\b", re.IGNORECASE)
+_MODEL = re.compile(r"\bMI\d{2,3}[A-Z]?\b|\bVII\b", re.IGNORECASE)
 """In the name of a board that says which card it is; others are "AMD Radeon Graphics" or "Device 66a1", and
-"AMD Instinct MI60 / MI50" is both."""
+"AMD Instinct MI60 / MI50" is both, and a Radeon VII has the chip of an MI50."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,15 @@ def opencl_target(device: Device) -> Target | None:
 
 
 def describes(device: Device, present: Present) -> bool:
-    """Whether the spec is of this very device: its architecture and number of units, or its name."""
+    """Whether the spec is of this very device, all of it: an MI300X in parts is so many devices of fewer units.
+    Of a spec that was probed here the units are those that the probe saw, which a CPU's affinity changes."""
     target = opencl_target(device)
+    probed = target is not None and PLATFORM in dict(target.dialect)
+    return _is_of(target, present) and (probed or device.units == present.units)
+
+
+def _is_of(target: Target | None, present: Present) -> bool:
+    """Whether the programs are written for this card: of its architecture and not of another's name, or of its name."""
     dialect = dict(target.dialect) if target else {}
     card = dialect.get(GPU, "")
     if target is None or dialect.get(PLATFORM, present.platform) != present.platform:
@@ -78,8 +85,7 @@ def describes(device: Device, present: Present) -> bool:
     if target.arch != present.architecture:
         return False
     models = set(_MODEL.findall(present.board)) if card else set()
-    named = not models or names_card(card, present.board)
-    return named and (len(models) == 1 or device.units == present.units)
+    return not models or names_card(card, present.board)
 
 
 def runs_on(device: Device, present: Present) -> bool:
@@ -90,7 +96,7 @@ def runs_on(device: Device, present: Present) -> bool:
     place = dict(target.dialect).get(PLACE)
     if place is not None:
         return place == present.place
-    return describes(device, present) or target.arch == present.architecture
+    return _is_of(target, present) or target.arch == present.architecture
 
 
 def placed(device: Device, present: Present) -> Device:

@@ -246,6 +246,17 @@ def test_any_candidate_can_be_saved_and_timed_where_rollergen_does_not_run(tmp_p
     assert ran.returncode == 0 and "PASSED" in ran.stdout and "us (device's own time of one call)" in ran.stdout
 
 
+@needs_compiler
+@pytest.mark.parametrize(("file", "share"), [("launcher.py", "EVENTS_COUNT = "), ("opencl_device.h", "EVENTS_COUNT ")])
+def test_launchers_tell_the_hosts_time_where_events_count_nothing(tmp_path, file, share):
+    directory = rg.build(kernels.total(), "cpu", top_k=1, profile=False, cache=False).save(tmp_path / "kernel")
+    text = (directory / file).read_text()
+    assert text.count(f"{share}1e-4") == 1
+    (directory / file).write_text(text.replace(f"{share}1e-4", f"{share}1e4"))  # of any driver's events too much
+    ran = launched(directory) if file == "launcher.py" else made_in_c(directory)
+    assert "PASSED" in ran.stdout and "us (host's time of one call)" in ran.stdout
+
+
 @pytest.mark.parametrize("number", [-1, 3, True, "first"])
 def test_a_candidate_that_is_not_there_is_refused(tmp_path, number):
     kernel = rg.build(kernels.total(), "cpu", top_k=1, profile=False, cache=False)
