@@ -29,8 +29,8 @@ SIGNIFICANT_BITS = {"float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5
 EXPONENT_BITS = {"bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 5}
 """Of the floats that NumPy lacks."""
 PIECE = 1 << 20
-EVENTS_COUNT = 1e-4
-"""Of the host's time; the share is less where a driver's events count nothing (rusticl of Mesa 22: 1 ns always)."""
+SHORTEST_S = 1e-8
+"""No launch is over so soon: events that say so count nothing (rusticl of Mesa 22: 1 ns always)."""
 
 
 class CannotRun(RuntimeError):
@@ -132,7 +132,7 @@ class Kernel:
         host = time.perf_counter() - start
         self._packed = constants
         own = sum(event.profile.end - event.profile.start for event in events) * 1e-9
-        counted = own >= EVENTS_COUNT * host
+        counted = own >= SHORTEST_S * len(events)
         self.seconds, self.clock = (own, "device's own") if counted else (host, "host's")
 
     def _read(self, description):
