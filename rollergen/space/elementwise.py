@@ -188,10 +188,11 @@ class _SerialMap(_Map):
         streams = self.staged < 0 and self._worth_streaming()
         if self.staged >= 0 and self.lanes > 1:
             yield from self._transposed()
-        for lanes in (self.lanes, *self._side_by_side()):
-            yield from self._walking(lanes, streams)
+        yield from self._walking(self._side_by_side() or self.lanes)
+        if streams:
+            yield from self._walking(self.lanes, streaming=True)
 
-    def _walking(self, lanes: int, streams: bool) -> Iterator[ElementwisePlan]:
+    def _walking(self, lanes: int, streaming: bool = False) -> Iterator[ElementwisePlan]:
         """Blocks of so many vectors of `lanes`, and of so many rows."""
         steps, units = ceil_div(self.n_extent, lanes), self.device.units
         digits = (
@@ -200,13 +201,12 @@ class _SerialMap(_Map):
             self.along_m("pm", SERIAL, sorted({1, 8, 16, 32, 64, ceil_div(self.m_extent, units)})),
         )
         limits = (limit(LONGER, "pn", lambda pn: pn <= steps), limit(LONGER, "pm", lambda pm: pm <= self.m_extent))
-        for streaming in (False, True) if streams else (False,):
-            yield from self.tiled(*digits, limits=limits, streaming=streaming)
+        yield from self.tiled(*digits, limits=limits, streaming=streaming)
         if self.staged >= 0:
             room = private_limit(self.device)
             held = limit(BLOCK_MEMORY, "pm pn", lambda pm, pn: pm * pn * lanes * 4 <= room)
             yield from self.tiled(*digits, limits=(*limits, held), staged=self.staged, layer=self.device.layers[1].name)
-        axes = reading_axes(self.op) if streams else None
+        axes = reading_axes(self.op) if streaming else None
         if axes:
             yield from self._as_read(axes[0], steps, lanes)
 
@@ -256,18 +256,20 @@ class _SerialMap(_Map):
             **how,
         )
 
-    def _side_by_side(self) -> Iterator[int]:
-        """Lanes of as many vectors at once as registers hold.  Their loads stand before their stores: one behind a
-        store whose address ends in the same twelve bits waits for it (4 MB whose result begins a line further in its
-        page, on Zen 4: 131 us vector by vector, 98 by four).  And the operations of one vector stand between those of
-        another, which need not wait for them.  (A processor that reorders operations looks ahead by about a hundred,
-        which is fewer long chains than would keep its pipes busy.)"""
+    def _side_by_side(self) -> int:
+        """Lanes of as many vectors at once as registers hold; 0 where there are no such.
+
+        Their loads stand before their stores: one behind a store whose address ends in the same twelve bits waits for
+        it (4 MB whose result begins a line further in its page, on Zen 4: 131 us vector by vector, 98 by four).  And
+        the operations of one vector stand between those of another, which need not wait for them.  (A processor that
+        reorders operations looks ahead by about a hundred, which is fewer long chains than would keep its pipes
+        busy.)"""
         times, loads = self.device.limits.registers_per_thread // _LIVE, self.op.loads()
         single = {self.op.output.dtype, *(load.dtype for load in loads)} == {"float32"}
         plain = self.staged < 0 and all(lane_stride(load, self.n) in (0, 1) and not load.guard for load in loads)
         whole = self.n_extent % (times * self.lanes) == 0
-        if times > 1 and self.lanes > 1 and len(loads) < _LIVE and single and plain and whole:
-            yield times * self.lanes
+        several = times > 1 and self.lanes > 1 and len(loads) < _LIVE
+        return times * self.lanes if several and single and plain and whole else 0
 
     def _rows_alike(self) -> bool:
         """Whether the output's rows along n lie multiples of the lanes apart."""
