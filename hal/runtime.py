@@ -13,7 +13,7 @@ from rollergen.hal.languages import language
 from rollergen.hal.load import known_names, load_device
 from rollergen.hal.probes.host import HOST, completed_on
 from rollergen.hal.probes.host_facts import cpu_model
-from rollergen.hal.runtimes.opencl_devices import Present, chosen, is_placed, listed, mismatch, placed, runs_on, spec_of
+from rollergen.hal.runtimes.opencl_devices import Present, chosen, is_placed, listed, meant, mismatch, placed, spec_of
 from rollergen.hal.runtimes.protocol import Runtime
 from rollergen.hal.spec import Device
 
@@ -46,7 +46,7 @@ def host_runtime_for(device: Device) -> Runtime:
 
 def opencl_runtime_for(device: Device) -> Runtime:
     """The runtime of this machine's CPU for its completed spec, else of the OpenCL device that the spec's programs run
-    on (`opencl_devices.runs_on`).
+    on (`opencl_devices.meant`).
 
     Raises `RuntimeUnavailableError` that says what is present where it is not, or that a package is missing.
     """
@@ -58,10 +58,10 @@ def opencl_runtime_for(device: Device) -> Runtime:
         found = [facts for facts, _ in present_devices()]
     except RuntimeUnavailableError as error:
         raise RuntimeUnavailableError(f"{_absent(device)}: {error}") from None
-    for facts in found:
-        if runs_on(device, facts):
-            return _buffer_runtime(facts)
-    raise RuntimeUnavailableError(f"{_absent(device)}; OpenCL devices present: {listed(found)}")
+    facts = meant(device, found)
+    if facts is None:
+        raise RuntimeUnavailableError(f"{_absent(device)}; OpenCL devices present: {listed(found)}")
+    return _buffer_runtime(facts)
 
 
 def opencl_device_present(which: str) -> Device:
@@ -92,9 +92,10 @@ def opencl_mismatch(device: Device) -> str:
     from rollergen.hal.runtimes.opencl_platforms import present_devices
 
     try:
-        return next((mismatch(device, one) for one, _ in present_devices() if runs_on(device, one)), "")
+        facts = meant(device, (one for one, _ in present_devices()))
     except RuntimeUnavailableError:
         return ""
+    return mismatch(device, facts) if facts else ""
 
 
 def cuda_mismatch(device: Device) -> str:

@@ -99,6 +99,12 @@ def runs_on(device: Device, present: Present) -> bool:
     return _is_of(target, present) or target.arch == present.architecture
 
 
+def meant(device: Device, found: Iterable[Present]) -> Present | None:
+    """The device on which the spec's programs run: one that it describes before others of its architecture."""
+    able = [one for one in found if runs_on(device, one)]
+    return min(able, key=lambda one: not describes(device, one), default=None)
+
+
 def placed(device: Device, present: Present) -> Device:
     """The spec with programs that run on this device, whether it describes it or not."""
     targets = (

@@ -11,7 +11,17 @@ from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import device_names, load_device
 from rollergen.hal.runtimes import opencl_platforms
 from rollergen.hal.runtimes.card_names import names_card
-from rollergen.hal.runtimes.opencl_devices import Present, best, chosen, describes, mismatch, placed, runs_on, spec_of
+from rollergen.hal.runtimes.opencl_devices import (
+    Present,
+    best,
+    chosen,
+    describes,
+    meant,
+    mismatch,
+    placed,
+    runs_on,
+    spec_of,
+)
 from rollergen.hal.runtimes.opencl_runtime import cpu_devices
 from rollergen.hal.spec import Target
 from rollergen.targets import resolve
@@ -104,6 +114,13 @@ def test_a_probed_spec_is_of_its_device_whatever_cores_the_process_may_use():
     target = Target("opencl", "", (("gpu", LLVMPIPE.name), ("platform", LLVMPIPE.platform)))
     probed = replace(load_device("mi50"), targets=(target,))
     assert describes(probed, LLVMPIPE) and describes(probed, replace(LLVMPIPE, units=1)) and not describes(probed, POCL)
+
+
+def test_of_two_cards_of_an_architecture_a_spec_runs_on_its_own():
+    other = replace(AMD, board="AMD Instinct MI60", units=64)
+    mi50, own = load_device("mi50"), replace(AMD, number=1)
+    assert meant(mi50, [LLVMPIPE, other, own]) is own and meant(mi50, [LLVMPIPE, other]) is other
+    assert meant(mi50, [LLVMPIPE, POCL]) is None
 
 
 def test_a_placed_spec_runs_in_its_place_alone():
