@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import time
@@ -14,7 +15,7 @@ from rollergen.construct import construct
 from rollergen.construct.chains import runs_chains
 from rollergen.dropped import every_drop_raises
 from rollergen.emit import Source, emit
-from rollergen.errors import DoesNotFitError, RollergenError
+from rollergen.errors import ConstructionError, DoesNotFitError, RollergenError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import Graph
@@ -67,7 +68,9 @@ def cut(outputs: tuple[Any, ...], device: Device, options: BuildOptions) -> Grap
     if options.shapes.chains and runs_chains(device):
         graph = canonicalize(outputs, rows=RowLimits(chains=True))
         if all(op.inner is None or chain_roles(op) for op in graph.tensor_ops):
-            return graph
+            with contextlib.suppress(ConstructionError):  # chains of halves on a CPU have no program, and are cut apart
+                construct(graph, device, options, 1)
+                return graph
     return canonicalize(outputs)
 
 
