@@ -53,6 +53,10 @@ class CacheWarning(UserWarning):
     """The cache, or an entry of it, cannot be used. Kernels are built anew and are as correct."""
 
 
+class DeviceWarning(UserWarning):
+    """A device is present and not used; the message says why, and what to do."""
+
+
 class DropWarning(UserWarning):
     """Candidates failed while they were constructed, which is a fault of rollergen. The others are as correct."""
 

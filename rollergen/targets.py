@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
-from rollergen.errors import DeviceError, shown
-from rollergen.hal.errors import RuntimeUnavailableError, SpecError
+from rollergen.errors import DeviceError, DeviceWarning, shown
+from rollergen.hal.errors import MendableError, RuntimeUnavailableError, SpecError
 from rollergen.hal.languages import language, language_names, present_names
 from rollergen.hal.load import known_names, load_device
 from rollergen.hal.probes.host import HOST, complete
@@ -23,9 +23,10 @@ _GPUS = (("cupy", CUDA), ("pyopencl", OPENCL))
 def resolve(device: str | Path | Device | None) -> Device:
     """The device, completed from this machine where its spec asks for that.
 
-    None is the best one present, a GPU of CUDA before one of OpenCL before the CPU; a language's name is what it finds
-    present: "cuda" the current GPU, "opencl" the best OpenCL device that is no CPU, "opencl:PLATFORM:DEVICE" that one,
-    each a number or a part of a name.
+    None is the best one present, a GPU of CUDA before one of OpenCL before the CPU; a DeviceWarning tells of one that
+    no spec describes and that is passed over.  A language's name is what it finds present: "cuda" the current GPU,
+    "opencl" the best OpenCL device that is no CPU, "opencl:PLATFORM:DEVICE" that one, each a number or a part of a
+    name.
     Raises DeviceError for an unknown name, a spec that breaks the format, another type, where nothing is present, and
     for a device that is present and that no spec describes.
     """
@@ -48,20 +49,29 @@ def resolve(device: str | Path | Device | None) -> Device:
 def _present(name: str) -> Device:
     """The device of this machine that a language's name stands for."""
     try:
-        written, _, which = name.partition(":")
-        find = language(written).present
-        if find is None:
-            raise SpecError(f"it names no device; expected one of {', '.join((*known_names(), *present_names()))}")
-        return find(which)
+        return _found(name)
     except (RuntimeUnavailableError, SpecError) as error:
         raise DeviceError(f"device={name!r}: {error}") from None
 
 
+def _found(name: str) -> Device:
+    written, _, which = name.partition(":")
+    find = language(written).present
+    if find is None:
+        raise SpecError(f"it names no device; expected one of {', '.join((*known_names(), *present_names()))}")
+    return find(which)
+
+
 def _best_present() -> Device:
     for package, name in _GPUS:
-        if find_spec(package) is not None:  # else there is no need to ask
-            with suppress(DeviceError):
-                return _present(name)
+        if find_spec(package) is None:  # then there is no need to ask
+            continue
+        try:
+            return _found(name)
+        except MendableError as error:
+            warnings.warn(f"device=None passes over a device that is present: {error}", DeviceWarning, stacklevel=4)
+        except (RuntimeUnavailableError, SpecError):
+            continue
     device = resolve(HOST)
     try:
         executor_for(device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rollergen.hal.errors import RuntimeUnavailableError
+from rollergen.hal.errors import MendableError, RuntimeUnavailableError
 from rollergen.hal.load import device_names, load_device
 from rollergen.hal.runtimes.card_names import names_card
 from rollergen.hal.runtimes.cuda_runtime import Gpu, import_cupy, present_gpu
@@ -51,13 +51,13 @@ def matches(device: Device, gpu: Gpu) -> bool:
 
 
 def spec_of(gpu: Gpu, specs: Iterable[Device]) -> Device:
-    """The spec of the GPU; RuntimeUnavailableError that lists the CUDA specs, and says how to write one."""
+    """The spec of the GPU; MendableError that lists the CUDA specs, and says how to write one."""
     known = [device for device in specs if cuda_target(device)]
     for device in known:
         if matches(device, gpu):
             return device
     names = ", ".join(f"{device.name} ({capability_text(device)})" for device in known)
-    raise RuntimeUnavailableError(
+    raise MendableError(
         f"no device spec describes {gpu}; there are {names}: name one of no later capability, or write a file that "
         f'"extends" the nearest, with "gpu": "{gpu.name}" in the dialect of its cuda target, and pass its path'
     )

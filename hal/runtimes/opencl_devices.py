@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from rollergen.hal.errors import RuntimeUnavailableError
+from rollergen.hal.errors import MendableError, RuntimeUnavailableError
 from rollergen.hal.runtimes.card_names import names_card
 from rollergen.hal.spec import Device, Target
 
@@ -122,7 +122,7 @@ def is_placed(device: Device) -> bool:
 
 
 def spec_of(present: Present, specs: Iterable[Device]) -> Device:
-    """The spec of the device.  RuntimeUnavailableError that names specs of its architecture, and says how to have one
+    """The spec of the device.  MendableError that names specs of its architecture, and says how to have one
     written."""
     known = [device for device in specs if opencl_target(device)]
     for device in known:
@@ -130,7 +130,7 @@ def spec_of(present: Present, specs: Iterable[Device]) -> Device:
             return device
     alike = [device.name for device in known if runs_on(device, present)]
     others = f"its architecture is that of {', '.join(alike)}, which may be named instead; " if alike else ""
-    raise RuntimeUnavailableError(
+    raise MendableError(
         f"no device spec describes {present}; {others}rollergen devices probe "
         f"--opencl {present.platform_number}:{present.number} writes one"
     )

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from rollergen.cli.device_list import present
-from rollergen.errors import DeviceError
+from rollergen.errors import DeviceError, DeviceWarning
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import device_names, load_device
 from rollergen.hal.runtimes import opencl_platforms
@@ -203,6 +203,14 @@ def test_a_gpu_that_is_present_is_preferred_to_the_cpu_and_its_spec_is_placed_th
     alone = tuple((one, None) for one in EVERY if one is not AMD)
     monkeypatch.setattr(opencl_platforms, "present_devices", lambda: alone)
     assert resolve(None).name == "cpu"
+
+
+def test_a_gpu_that_no_spec_describes_is_not_passed_over_silently(monkeypatch):
+    unknown = replace(AMD, name="gfx1100", board="Radeon RX 7900 XTX")
+    monkeypatch.setattr(opencl_platforms, "present_devices", lambda: ((unknown, None),))
+    monkeypatch.setattr("rollergen.targets._GPUS", (("pyopencl", "opencl"),))
+    with pytest.warns(DeviceWarning, match="no device spec describes .*gfx1100.* rollergen devices probe --opencl"):
+        assert resolve(None).name == "cpu"
 
 
 def test_devices_lists_a_gpu_with_its_spec(monkeypatch):
