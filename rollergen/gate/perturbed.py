@@ -12,11 +12,12 @@ with the units of `Primitive.ulps`.  The noise is a function of the operation an
 computed once and used often errs alike wherever it is used.  A sum's partial sums, in a random order and in chains of
 at most `levels.LONGEST`, err by their own size each.  A product's partial products come about in a random order and in
 those that leave the range of the dtype soonest (the largest factors first, the smallest first, both apart): they may
-become infinite or zero, and infinity times zero is NaN.  float16 and bfloat16 are computed with as float32; what was
-computed is then rounded or, as within a stage, stays wide: none of it, all of it, or as chance has it, while
-conversions always round.  An element of size `want` may lie as far away as the farthest of the evaluations, of which
-the largest `amplitude` is `tolerance.CONFIDENCE`, and the rounding of its own dtype (u |want|, not amplified) further;
-it may be infinite or NaN where one of them is.  Of zeros of both signs the larger, or smaller, is either one.
+become infinite or zero, and infinity times zero is NaN; so are prefixes of any other kind combined in runs of several
+lengths, behind the identity or not.  float16 and bfloat16 are computed with as float32; what was computed is then
+rounded or, as within a stage, stays wide: none of it, all of it, or as chance has it, while conversions always round.
+An element of size `want` may lie as far away as the farthest of the evaluations, of which the largest `amplitude` is
+`tolerance.CONFIDENCE`, and the rounding of its own dtype (u |want|, not amplified) further; it may be infinite or NaN
+where one of them is.  Of zeros of both signs the larger, or smaller, is either one.
 
 With an amplitude of 0 an evaluation is what correctly rounded operations make of the definition.  Noise of any size
 lacks that where exact results lie between two numbers of a narrow dtype, as one float16 of 0.25 to 0.5 in eight does
@@ -53,6 +54,9 @@ AMPLITUDES = _CYCLE * 8 + (0.0,) * 16
 
 _ORDERS = 4
 """Ways in which the factors of a product come together: one for each cycle of amplitudes in turn."""
+
+_RUNS = (1, 1 << 30, 2, 8, 32, 64)
+"""Elements of a prefix operation that are combined one after the other, in turns as `_ORDERS` are."""
 
 
 Array = Any
@@ -173,7 +177,8 @@ class _Perturbed(Evaluation):
         """Every sum of a row errs, and hands its error on."""
         dtype, name = node.bodies[0].dtype, node.combiner.name
         if name not in ("sum", "prod") or len(parts) != 1 or not is_float(dtype):
-            return super().prefixes(node, parts)
+            order = self._number // len(_CYCLE)
+            return self._in_runs(node, parts, _RUNS[order % len(_RUNS)], order // len(_RUNS) % 2 == 1)
         register, size = DTYPES[dtype].register, self._amplitude * unit_roundoff(dtype)
         noise = size * self._random.uniform(-1.0, 1.0, parts[0].shape)
         if name == "prod":  # within the range of the dtype, which it may pass on its way
@@ -182,6 +187,30 @@ class _Perturbed(Evaluation):
         (exact,) = super().prefixes(node, parts)
         known = np.where(np.isfinite(exact), exact, 0.0)
         return (_rounded(exact + np.cumsum(known * noise, axis=-1), register),)
+
+    def _in_runs(self, node: Scan, parts: tuple[Array, ...], length: int, led: bool) -> tuple[Array, ...]:
+        """Runs of so many elements, one after the other, then the runs before each, behind the identity where they are
+        `led`: what leaves the range of the dtype on its way depends on who is combined with whom."""
+        count = parts[0].shape[-1]
+        length = min(length, count)
+        runs = -(-count // length)
+        ends = [np.repeat(part[..., -1:], runs * length - count, axis=-1) for part in parts]
+        whole = [np.concatenate([part, end], axis=-1) for part, end in zip(parts, ends, strict=True)]
+        split = [part.reshape(*part.shape[:-1], runs, length) for part in whole]
+        steps = [tuple(part[..., 0] for part in split)]
+        for at in range(1, length):
+            steps.append(self.combine(node, steps[-1], tuple(part[..., at] for part in split)))
+        own = tuple(np.stack(np.broadcast_arrays(*values), axis=-1) for values in zip(*steps, strict=True))
+        if runs > 1:
+            before = super().prefixes(node, tuple(part[..., -1] for part in own))
+            if led:
+                first = tuple(np.asarray(one.value, wide(one.dtype)) for one in node.combiner.identity)
+                before = tuple(np.broadcast_to(one, before[0].shape) for one in self.combine(node, first, before))
+            behind = tuple(part[..., 1:, :] for part in own)
+            joined = self.combine(node, tuple(part[..., :-1, None] for part in before), behind)
+            joined = tuple(np.broadcast_to(one, behind[0].shape) for one in joined)
+            own = tuple(np.concatenate([part[..., :1, :], one], axis=-2) for part, one in zip(own, joined, strict=True))
+        return tuple(part.reshape(*part.shape[:-2], runs * length)[..., :count] for part in own)
 
     def combine(self, node: Reduce, lhs: tuple[Array, ...], rhs: tuple[Array, ...]) -> tuple[Array, ...]:
         operands = {f"lhs{c}": value for c, value in enumerate(lhs)} | {f"rhs{c}": value for c, value in enumerate(rhs)}

@@ -217,3 +217,13 @@ def test_signs_of_zeros_of_elements_and_of_rows_are_chosen_apart():
     x = np.array([[-0.0, -1.0, -2.0], [-3.0, -1.0, -2.0]], np.float32)
     for got, right in ((np.inf, [True, False]), (-np.inf, [True, True])):
         assert list(allowed(quotient, {"x": x}, np.full(2, got, np.float32), everywhere(quotient))) == right
+
+
+def test_a_recurrence_that_leaves_the_range_may_be_infinite_or_nan_and_is_as_exact_before():
+    """Parts that are combined apart are infinite earlier than the row is, and the identity's zero times one is NaN."""
+    x = T("x", (1, 100))
+    grown = rg.scan(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x, x), 1, identity=(1, 0))[1]
+    at = np.zeros(5, int), np.array([3, 3, 63, 63, 63])
+    got = np.array([69904, np.nan, np.inf, np.nan, 5], np.float32)
+    given = {"x": np.full((1, 100), 16, np.float32)}
+    assert allowed(grown, given, got, at).tolist() == [True, False, True, True, False]
