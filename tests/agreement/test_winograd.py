@@ -25,6 +25,7 @@ from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict
 from rollergen.program.serial import from_text, to_text
 from tests.agreement.readers import assert_values, device, run_opencl, small_integers
+from tests.lower.devices import AVX512
 
 T = rg.tensor
 
@@ -203,7 +204,7 @@ def sides(**options):
     x = T("x", (28, 28, 64))
     y = rg.ops.conv2d(rg.compute((64, 28, 28), lambda c, h, v: x[h, v, c]), weights(64, 64, 3, 3), padding=1)
     expression = rg.compute((28, 28, 64), lambda h, v, f: y[f, h, v])
-    kernel = rg.build(expression, device("cpu"), profile=False, cache=False, options=rg.BuildOptions(**options))
+    kernel = rg.build(expression, AVX512, profile=False, cache=False, options=rg.BuildOptions(**options))
     return {stage.winograd for one in kernel.candidates for stage in one.program.stages}
 
 
