@@ -29,6 +29,7 @@ __all__ = [
     "CheckFailedError",
     "ConstructionError",
     "DeviceError",
+    "DeviceWarning",
     "DoesNotFitError",
     "DropWarning",
     "DtypeError",

@@ -176,9 +176,11 @@ class _Perturbed(Evaluation):
     def prefixes(self, node: Scan, parts: tuple[Array, ...]) -> tuple[Array, ...]:
         """Every sum of a row errs, and hands its error on."""
         dtype, name = node.bodies[0].dtype, node.combiner.name
-        if name not in ("sum", "prod") or len(parts) != 1 or not is_float(dtype):
+        if name not in ("sum", "prod", "max", "min") or len(parts) != 1:
             order = self._number // len(_CYCLE)
             return self._in_runs(node, parts, _RUNS[order % len(_RUNS)], order // len(_RUNS) % 2 == 1)
+        if name in ("max", "min") or not is_float(dtype):  # the same in any order
+            return super().prefixes(node, parts)
         register, size = DTYPES[dtype].register, self._amplitude * unit_roundoff(dtype)
         noise = size * self._random.uniform(-1.0, 1.0, parts[0].shape)
         if name == "prod":  # within the range of the dtype, which it may pass on its way

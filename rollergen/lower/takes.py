@@ -95,7 +95,7 @@ def _lane_by_lane(out: Writer, access: Access, take: Take, lane: Lane, places: S
         at = {lane.variable: Index.of(number)}
         own = tuple(replace(test, index=test.index.substitute(at).simplify(out.ranges)) for test in access.tests)
         here = replace(access, offset=access.offset.substitute(at), tests=own)
-        each = [lanes_[number] for lanes_ in places]
+        each = [of_lanes[number] for of_lanes in places]
         lanes.append(fetch(out, _moved(out, here, take, each), None, take.row.buffer.name.lower()))
     return Build(tuple(lanes))
 

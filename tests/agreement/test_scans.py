@@ -22,6 +22,7 @@ from rollergen.program.serial import from_json, to_json
 from tests.agreement.readers import device, run_opencl
 from tests.cuda.host import compiler
 from tests.cuda.test_programs import executed
+from tests.lower.devices import AVX512
 
 DTYPES = ("int32", "float32", "int64", "float16", "float64", "uint8")
 NUMPYS = {"sum": np.cumsum, "prod": np.cumprod, "max": np.maximum.accumulate, "min": np.minimum.accumulate}
@@ -131,10 +132,10 @@ def test_a_step_that_walks_across_its_rows_gives_each_its_own_prefixes(plan, sha
 def test_columns_are_walked_in_whole_rows():
     """So that lines are read on; what is carried passes through the first cache, once for each step, and is priced."""
     x = rg.tensor("x", (1024, 1024))
-    (ranked,) = construct(canonicalize(rg.ops.cumsum(x, 0)), device("cpu"), top_k=1)
+    (ranked,) = construct(canonicalize(rg.ops.cumsum(x, 0)), AVX512, top_k=1)
     (stage,) = ranked.program.stages
     assert stage.blocks == 1 and any(loop.kind == "serial" and loop.axis == "i1" for loop in stage.loops)
-    seconds = lambda plan: predict(columns(plan, (64, 1024), dtype="float32")[1], device("cpu")).seconds
+    seconds = lambda plan: predict(columns(plan, (64, 1024), dtype="float32")[1], AVX512).seconds
     assert seconds(ScanPlan(lanes=16, across=64)) > seconds(ScanPlan(lanes=16, rows=2, vector=4, across=32))
 
 
