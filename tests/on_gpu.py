@@ -10,6 +10,8 @@ import os
 import sys
 from functools import cache
 
+import numpy as np
+
 import rollergen.build
 import rollergen.network.compiling
 import rollergen.research  # noqa: F401 - what holds `resolve` by name has to be there before it is replaced
@@ -37,7 +39,7 @@ def run(source, arrays, modes=0, timeout_s=120):
     gpu = runtime()
     try:
         module = gpu.compile(source.text)
-        held = {name: gpu.wrap(array) for name, array in arrays.items()}
+        held = {name: gpu.wrap(array.view(np.uint8)) for name, array in arrays.items()}  # CuPy knows not all dtypes
         for launch in source.launches:
             kernel = module.kernel(launch.entry, len(launch.arguments), launch.dynamic_bytes)
             gpu.set_arguments(kernel, [held[name] for name in launch.arguments])
@@ -45,7 +47,7 @@ def run(source, arrays, modes=0, timeout_s=120):
     except BuildError as error:
         raise host.HostError(str(error)) from None
     try:
-        return host.Run({name: array.get() for name, array in held.items()})
+        return host.Run({name: array.get().view(arrays[name].dtype) for name, array in held.items()})
     except gpu.cupy.cuda.runtime.CUDARuntimeError as error:
         print(f"{[launch.entry for launch in source.launches]}: {error}", file=sys.stderr, flush=True)
         os._exit(LOST)

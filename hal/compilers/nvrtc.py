@@ -16,6 +16,9 @@ from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v", "-w")
 """Of every compilation, whether its code is run or only looked at; NVRTC keeps denormal numbers by default."""
+_KEEPS_CODE, _ANEW = (12, 9), "--no-cache"
+"""The version from which NVRTC keeps code between processes (NVRTC, "Caching"), and what has it compile all the same:
+from 13.0 on the log of code that was kept is empty (seen on an H100)."""
 _FUNCTION = re.compile(r"Compiling entry function '(?P<name>\w+)' for '\w+'")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -70,9 +73,10 @@ def compile_cuda(text: str, arch: str, options: Sequence[str] = (), nvrtc: Any =
     nvrtc = nvrtc or library()
     require(arch, nvrtc)
     program = nvrtc.createProgram(text, "kernel.cu", (), ())
+    anew = (_ANEW,) if tuple(nvrtc.getVersion()) >= _KEEPS_CODE else ()
     try:
         try:
-            nvrtc.compileProgram(program, (f"--gpu-architecture={arch}", *OPTIONS, *options))
+            nvrtc.compileProgram(program, (f"--gpu-architecture={arch}", *OPTIONS, *anew, *options))
         except RuntimeError:  # NVRTCError of either library
             log = nvrtc.getProgramLog(program)
             raise BuildError(f"NVRTC {version(nvrtc)} refused the source for {arch}:\n{log}") from None

@@ -40,6 +40,14 @@ def test_what_is_checked_is_compiled_with_the_options_of_what_runs(cupy, kernel,
     assert run == reported == checked == ("--gpu-architecture=sm_70", *nvrtc.OPTIONS)
 
 
+@pytest.mark.parametrize("version", [(12, 9), (13, 0)])
+def test_a_compiler_that_keeps_code_is_asked_to_compile_anew(cupy, version):  # noqa: F811
+    """The log of code that NVRTC 13 has kept names no kernel."""
+    cupy.cuda.nvrtc._version = version
+    nvrtc.compile_cuda(TEXT, "sm_90a", (), cupy.cuda.nvrtc)
+    assert compiled_with(cupy) == [("--gpu-architecture=sm_90a", *nvrtc.OPTIONS, "--no-cache")]
+
+
 @pytest.mark.skipif(not nvrtc.is_installed(), reason=nvrtc.INSTALL)
 def test_denormal_numbers_are_kept_unless_the_options_say_otherwise():
     text = 'extern "C" __global__ void f(float *a) { a[0] = a[1] * a[2]; }'

@@ -42,7 +42,9 @@ def _gpu():
 
 def _count():
     if os.environ["FAKE_GPU"] in ("no driver", "old driver", "broken driver"):
-        raise CUDARuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
+        raise CUDARuntimeError(
+            "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version"
+        )
     return 0 if os.environ["FAKE_GPU"] == "no device" else 1
 
 
@@ -165,12 +167,14 @@ class NVRTCError(RuntimeError):
 
 
 class nvrtc:
-    """NVRTC 12.8 through CuPy: its machine code is the text itself behind its options."""
+    """NVRTC 12.8 through CuPy: its machine code is the text itself behind its options; `_version` may be set."""
+
+    _version = 12, 8
 
     NVRTCError = NVRTCError
 
     def getVersion():
-        return 12, 8
+        return nvrtc._version
 
     def getSupportedArchs():
         return 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 120
