@@ -6,7 +6,7 @@ and the spread says how far the median round was off.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from statistics import median
@@ -140,17 +140,19 @@ class CudaBench:
             found.append(max(float(ticks.get()[0]) / self.effort.steps, 1e-3))
         return _least(found)
 
-    def launch_us(self, busy: Instruction) -> Figure:
-        """Microseconds from start to start of empty kernels, queued behind one that outlasts their queueing."""
-        first, empty = self._peak(busy, 64 * self.effort.steps), self._ready("empty", 1, self._out(1))
-        found = []
-        for _ in range(self.effort.rounds):
-            self.runtime.launch(first.kernel, first.blocks, THREADS)
-            marks = [self.runtime.launch(empty.kernel, 1, 32, timed=True) for _ in range(self.effort.launches + 1)]
-            self.runtime.finish()
-            apart = self.runtime.cupy.cuda.get_elapsed_time(marks[0].start, marks[-1].start)  # type: ignore[union-attr]
-            found.append(max(apart, 1e-6) * 1e3 / self.effort.launches)
-        return _least(found)
+    def launch_us(self) -> Figure:
+        """Microseconds from start to start of empty kernels, on a stream that is held until all are queued."""
+        one = self._ready("empty", 1, self._out(1))
+
+        def enqueue() -> None:
+            for _ in range(self.effort.launches):
+                self.runtime.launch(one.kernel, 1, 32)
+
+        return _least([self._held_us(enqueue) / self.effort.launches for _ in range(self.effort.rounds)])
+
+    def _held_us(self, enqueue: Callable[[], None]) -> float:
+        seconds, _ = self.runtime.held.seconds(enqueue)
+        return max(1e6 * seconds, 1e-3)
 
     def _shared(self, stride: int) -> Figure:
         ticks = self.runtime.wrap(np.zeros(self.units, np.int64))

@@ -40,7 +40,7 @@ class CodeShapes:
     ``asynchronous_copies``: tiles are staged past the registers, several ahead of their use, on devices that can;
     else through registers, at most one ahead.
     ``asynchronous_products``: contractions by matrix instructions that run beside the program (wgmma), on devices that
-    have them; else by those that a thread waits for.  Off: no GPU has run them yet.
+    have them; else by those that a thread waits for.
     ``vectors_along_k``: a staged operand that is contiguous along the reduction stays so in a block's layer, copied
     past the registers in vectors, on devices that can; else its elements are copied one by one into columns.
     ``windows``: threads that reduce over sliding windows keep what neighbouring outputs share in registers, on
@@ -65,7 +65,7 @@ class CodeShapes:
     matrix_instructions: bool = True
     dot_products: bool = True
     asynchronous_copies: bool = True
-    asynchronous_products: bool = False
+    asynchronous_products: bool = True
     vectors_along_k: bool = True
     windows: bool = True
     transposed_vectors: bool = True

@@ -39,7 +39,7 @@ def used(expression, device, options=DEFAULT, top_k=4):
         ("a100", "float16", "mma"),
         ("a100", "bfloat16", "mma_bf16"),
         ("a100", "int8", "mma_s8"),
-        ("h200", "float16", "mma"),
+        ("h200", "float16", "wgmma"),
         ("h200", "int8", "mma_s8"),
         ("v100", "bfloat16", ""),
         ("v100", "int8", ""),

@@ -36,7 +36,7 @@ from tests.matrices import gated, matmul, planned
 on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 compiled = pytest.mark.skipif(not nvrtc.is_installed(), reason="no NVRTC")
 H200 = load_device("h200")
-BESIDE = BuildOptions(shapes=CodeShapes(asynchronous_products=True))
+APART = BuildOptions(shapes=CodeShapes(asynchronous_products=False))
 NAMES = {"float16": "wgmma", "bfloat16": "wgmma_bf16", "float32": "wgmma_tf32", "int8": "wgmma_s8"}
 MODES = (0, PRODUCTS_LATE, COPIES_AT_ONCE | PRODUCTS_LATE | REVERSE)
 """Copies late, both late, products late."""
@@ -171,7 +171,7 @@ def test_tiles_that_no_descriptor_describes_are_refused(fields, says):
 def test_first_choices_keep_products_beside_each_other_and_spill_nothing(dtype, turned):
     """Products that are not begun and ended once a tile would run one by one."""
     graph = canonicalize(matmul(4096, 4096, 4096, dtype, transpose_b=turned))
-    made = construct(graph, H200, top_k=1, options=BESIDE)[0].program
+    made = construct(graph, H200, top_k=1)[0].program
     one = matrix_instruction(made.stages[0], H200)
     assert one is not None and one.is_asynchronous
     done = nvrtc.compile_cuda(emit(made, H200, "cuda").text, H200.targets[0].arch)
@@ -193,9 +193,9 @@ def test_what_a_block_holds_is_what_the_model_says():
     assert managed_bytes(stage, H200)["shared"] == predict_stage(stage, H200).shared_bytes
 
 
-def test_they_are_faster_in_the_model_and_are_left_out_unless_asked_for():
+def test_they_are_faster_in_the_model_and_can_be_left_out():
     graph = canonicalize(matmul(4096, 4096, 4096, "bfloat16"))
-    own, other = (construct(graph, H200, top_k=1, options=one)[0].program for one in (BESIDE, BuildOptions()))
+    own, other = (construct(graph, H200, top_k=1, options=one)[0].program for one in (BuildOptions(), APART))
     assert not matrix_instruction(other.stages[0], H200).is_asynchronous
     assert predict_stage(own.stages[0], H200).seconds < predict_stage(other.stages[0], H200).seconds
 
