@@ -12,8 +12,9 @@ from rollergen.cli.output import console
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.hal.changes import figures, json_path
 from rollergen.hal.errors import SpecError
+from rollergen.hal.languages import language_names
 from rollergen.hal.lints import WARNING, lint
-from rollergen.hal.load import device_hash, device_names, device_to_json, load_device
+from rollergen.hal.load import device_hash, device_names, device_to_json, known_names, load_device
 from rollergen.hal.spec import Device
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
@@ -81,7 +82,12 @@ def compare(first: str, second: str, as_json: bool) -> None:
 
 
 def loaded(device: str) -> Device:
-    """The spec as it is written; DeviceError for one that does not load."""
+    """The spec as it is written; of a language's name that of the device that is present.  DeviceError for one that
+    does not load, or where none is present."""
+    if device.partition(":")[0] in language_names() and device not in known_names():
+        from rollergen.targets import resolve
+
+        return resolve(device)
     try:
         return load_device(device)
     except SpecError as error:

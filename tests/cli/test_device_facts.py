@@ -84,3 +84,8 @@ def test_sensitivity_tells_what_a_figure_moves():
     assert "l2.latency_clocks: informational: what other threads leave" in informational
     result = run("devices", "sensitivity", "v100", "--figure", "dram.bandwith")
     assert result.exit_code == 2 and "rollergen devices show v100 lists them" in result.stderr
+
+
+def test_a_languages_name_is_what_is_present():
+    result = run("devices", "show", "opencl:nobody's")
+    assert result.exit_code == 2 and "no OpenCL device is \"nobody's\"" in result.output
