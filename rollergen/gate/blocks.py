@@ -49,7 +49,7 @@ def running_blocks(
     if not putting:
         return run
     buffers = {one.name: one for one in updated(program.outputs)}
-    zones = memory.guarded(buffers.values())
+    zones = memory.guarded(buffers.values(), memory.leads[0])
 
     def ran(arrays: Mapping[str, Array]) -> None:
         places = {name: places_of(op, arrays, memory) for name, op in putting.items()}

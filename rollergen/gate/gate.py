@@ -29,7 +29,7 @@ from rollergen.gate.footprint import checking, require, with_temporaries
 from rollergen.gate.memory import HOST, Array, Memory, Places, Points, Tolerance, Zone
 from rollergen.gate.points import sample_points
 from rollergen.gate.reference import Reference
-from rollergen.gate.trials import LEADS, Trial, make_trials, mixed
+from rollergen.gate.trials import Trial, make_trials, mixed
 from rollergen.program.rprogram import RProgram
 
 Run = Callable[[Mapping[str, Array]], object]
@@ -97,7 +97,8 @@ class Gate:
             hostile.title: {name: flat[name][at] for name, (at, _) in hostile.patches.items()}
             for hostile in self._hostile_runs
         }
-        self._outputs = memory.guarded(program.outputs, LEADS[0]), memory.guarded(program.outputs, LEADS[1], 1)
+        callers, others = memory.leads
+        self._outputs = memory.guarded(program.outputs, callers), memory.guarded(program.outputs, others, 1)
         self._reference: Reference | None = None
         self._revoked: dict[int, str] = {}
         self._seconds = time.perf_counter() - began

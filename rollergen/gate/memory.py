@@ -100,11 +100,16 @@ class Memory(Protocol):
     @property
     def traffic(self) -> Traffic: ...
 
+    @property
+    def leads(self) -> tuple[int, int]:
+        """Bytes behind a multiple of `arrays.ALIGNMENT_BYTES` at which the arrays of a call begin: as callers' arrays
+        do, in the runs of the first kind, which are also timed; and the other way that programs are written for."""
+
     def free_bytes(self) -> int | None:
         """Bytes that can be allocated now; None where nobody tells."""
 
     def guarded(
-        self, buffers: Iterable[Buffer], lead_bytes: int = CALLER_LEAD_BYTES, variant: int = 0
+        self, buffers: Iterable[Buffer], lead_bytes: int = 0, variant: int = 0
     ) -> Mapping[str, Zone]:
         """See `arrays.guarded`."""
 
@@ -143,6 +148,7 @@ class HostMemory:
     """NumPy's arrays."""
 
     name = "host memory"
+    leads = CALLER_LEAD_BYTES, 0
 
     def __init__(self) -> None:
         self.traffic = Traffic()
@@ -151,7 +157,7 @@ class HostMemory:
         return available_bytes()
 
     def guarded(
-        self, buffers: Iterable[Buffer], lead_bytes: int = CALLER_LEAD_BYTES, variant: int = 0
+        self, buffers: Iterable[Buffer], lead_bytes: int = 0, variant: int = 0
     ) -> Mapping[str, Zone]:
         return guarded(buffers, lead_bytes, variant)
 

@@ -8,14 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from rollergen.expr.dtypes import numpy_dtype
-from rollergen.gate.arrays import CALLER_LEAD_BYTES
 from rollergen.gate.facts import Facts
 from rollergen.gate.inputs import EQUAL, RANDOM, SECOND, Whole, fill_different, fill_ids
 from rollergen.gate.memory import Memory, Zone
 from rollergen.program.rprogram import RProgram
-
-LEADS = CALLER_LEAD_BYTES, 0
-"""Alignment of the arrays of a call in the runs of the first and of the second kind: programs write both cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,7 @@ def make_trials(facts: Facts, rng: np.random.Generator, memory: Memory) -> tuple
 
 
 def _trial(kind: Whole, number: int, facts: Facts, rng: np.random.Generator, memory: Memory) -> Trial:
-    zones, pristine = memory.guarded(facts.program.inputs, LEADS[number % 2], number), {}
+    zones, pristine = memory.guarded(facts.program.inputs, memory.leads[number % 2], number), {}
     for position, buffer in enumerate(facts.program.inputs):
         alike = kind is EQUAL and buffer.name not in facts.different
         shape = (1,) * len(buffer.shape) if alike else buffer.shape

@@ -17,7 +17,7 @@ from rollergen.runtime.session import Reading
 HOST_BOUND = "the host launched more slowly than the GPU computed, so that its times are the host's"
 
 ALIGNMENT_BYTES = 256
-"""CUDA aligns allocations to as much; also the zone beside a copy."""
+"""CUDA aligns allocations to as much; also the zones before and behind a copy, which begins aligned itself."""
 
 
 _PATTERN = READ_PATTERNS[0]
@@ -27,7 +27,7 @@ class _Copy:
     """A host array's copy on the device, between zones of one byte that must stay as they are."""
 
     def __init__(self, runtime: Any, array: np.ndarray) -> None:
-        self.array, self._lead = array, ALIGNMENT_BYTES + array.ctypes.data % ALIGNMENT_BYTES
+        self.array, self._lead = array, ALIGNMENT_BYTES
         self._whole = runtime.empty(self._lead + array.nbytes + ALIGNMENT_BYTES)
         self._whole.fill(_PATTERN)
         self._part = self._whole[self._lead : self._lead + array.nbytes]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.emit.index_code import ARGUMENT_BYTES
 from rollergen.errors import DeviceError
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer
@@ -240,3 +241,16 @@ def test_a_call_tells_its_temporaries(cupy):  # noqa: F811
     facts = rg.build(split_product(), "cuda", profile=False, cache=False).explain(as_dict=True)["memory_bytes"]
     assert facts["inputs"] == 4 * 2048 * (48 + 40) and facts["outputs"] == 4 * 48 * 40
     assert facts["temporaries"] % (4 * 48 * 40) == 0 < facts["temporaries"]
+
+
+def test_a_kernel_that_reads_nothing_is_checked(cupy):  # noqa: F811
+    kernel = rg.build(rg.ops.sum(rg.tensor("x", (3, 0)), axis=1), "cuda", cache=False)
+    assert np.array_equal(kernel(np.empty((3, 0), np.float32)), np.zeros(3, np.float32))
+    assert all(one.state == "passed" for one in kernel.candidates)
+
+
+def test_arrays_that_are_timed_begin_where_the_allocators_begin_them(memory):
+    (zone,) = memory.guarded([Buffer("X", (777,), "float32", "input")], memory.leads[0]).values()
+    assert zone.array.address % 256 == 0
+    (zone,) = memory.guarded([Buffer("X", (777,), "float32", "input")], memory.leads[1]).values()
+    assert zone.array.address % 256 == ARGUMENT_BYTES
