@@ -7,20 +7,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rollergen as rg
+from benches.operators_beside import nhwc
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer
+from rollergen.hal.load import load_device
+from rollergen.program.model import predict_stage
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Operand, alignment_of, count_of, facts_of, range_of
+from rollergen.program.model.limiters.bandwidth import is_one_with_tiles
 from rollergen.program.model.memory import (
     Cache,
     Footprint,
     Stream,
+    cache_of,
     footprint,
     sets_reached,
     stride_sets,
     survival,
 )
 from rollergen.program.model.nest import nest_of, waves_of
+from rollergen.program.model.price import worked
 from rollergen.program.model.reuse import ReuseBySize
 from rollergen.program.model.work import work_of
 from tests.program.batches import batch, random_stages
@@ -190,3 +197,25 @@ def test_a_gathered_operand_never_counts_fewer_elements_than_its_tile_reaches():
                 reached.add(image.offset.evaluate(at))
     counted = math.prod(count_of(index, spans) for index in image.indices)
     assert len(reached) <= counted
+
+
+def test_staged_tiles_leave_less_of_a_memory_that_is_one_with_the_cache():
+    l1 = load_device("h100").layer("l1")
+    whole, half, apart = cache_of(l1, 2), cache_of(l1, 2, 64 << 10), cache_of(load_device("mi50").layer("l1"), 2)
+    assert whole.ways * whole.line == l1.capacity_bytes / 2 and half.ways * half.line == l1.capacity_bytes / 2 - (64 << 10)
+    assert is_one_with_tiles(load_device("h100"), l1) and not is_one_with_tiles(load_device("mi50"), load_device("mi50").layer("l1"))
+    assert apart.ways * apart.line == 8192
+
+
+def test_what_is_copied_past_a_units_cache_comes_from_beyond_it_each_time():
+    """The taps of a window read the same elements again: through a cache few come from beyond, past it all do."""
+    device = load_device("h100")
+    past = [
+        (stage, sum(s.past for s in worked(stage, device)[1].streams))
+        for one in rg.construct(nhwc(8, 28, 28, 64, 64, 3, 1, "float16"), device, 10)
+        for stage in one.stages
+    ]
+    assert any(bytes_ for _, bytes_ in past)
+    for stage, bytes_ in past:
+        found = predict_stage(stage, device)
+        assert dict(found.traffic_bytes)["l2"] >= 0.6 * bytes_ * found.blocks  # but for what overhangs

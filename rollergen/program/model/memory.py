@@ -25,7 +25,8 @@ class Stream:
     """One operand as the caches see it: touched by the loops at ``depth`` and deeper as a tile, again at
     each trip to that depth; ``passes``: over the row; ``load``: its number, -1 the store, `FILL` what a thread
     writes into an array of its own.  ``fills``: moved while such an array is filled, and nothing is computed.
-    ``array``: depth at which the array that this is is filled (-1: it is a tensor)."""
+    ``array``: depth at which the array that this is is filled (-1: it is a tensor).  ``past``: bytes that a
+    block copies past its unit's own caches, which keep nothing of them; 0: what is read goes through these."""
 
     operand: Operand
     load: int
@@ -33,6 +34,7 @@ class Stream:
     passes: int = 1
     fills: bool = False
     array: int = -1
+    past: Number = 0
 
 
 FILL = -2
@@ -105,11 +107,13 @@ class Cache(NamedTuple):
     shared: bool
 
 
-def cache_of(layer: MemoryLayer, resident: Number) -> Cache:
-    """A layer's lines; blocks resident on one unit share its capacity."""
+def cache_of(layer: MemoryLayer, resident: Number, staged_bytes: Number = 0) -> Cache:
+    """A layer's lines; blocks resident on one unit share its capacity, of which each of them takes ``staged_bytes``."""
     shared = layer.scope == "device"
-    ways = layer.ways if layer.ways else layer.capacity_bytes // layer.transaction_bytes // max(layer.sets, 1)
-    return Cache(layer.transaction_bytes, max(layer.sets, 1), ways if shared else ways / resident, shared)
+    ways: Number = layer.ways if layer.ways else layer.capacity_bytes // layer.transaction_bytes // max(layer.sets, 1)
+    if not shared:
+        ways = most(ways / resident - staged_bytes / (layer.transaction_bytes * max(layer.sets, 1)), 1)
+    return Cache(layer.transaction_bytes, max(layer.sets, 1), ways, shared)
 
 
 def tlb_cache(tlb: Tlb) -> Cache:

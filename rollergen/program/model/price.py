@@ -321,6 +321,6 @@ def _within_a_unit(
     busy: Number = 0
     for _, clocks, _ in found:
         busy = most(busy, clocks)
-    latency = latency_clocks(nest, device, costs, work, instructions, busy / rounds)
+    latency = latency_clocks(nest, device, costs, work, instructions, busy / rounds, waves.resident)
     found.append(("latency", latency * rounds, OVERLAPS))
     return found, instructions

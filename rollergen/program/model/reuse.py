@@ -14,7 +14,7 @@ import numpy as np
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.memory import Cache, Footprint, Stream, fill_alone, footprint, sets_reached, survival
 from rollergen.program.model.nest import Nest, Waves
-from rollergen.program.model.numeric import Number, ceil_div, is_one, least
+from rollergen.program.model.numeric import Number, ceil_div, choose, is_one, least
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
 
 
@@ -169,13 +169,19 @@ class ReuseAnalysis:
         totals = []
         for i, (lines, fresh, again, _) in enumerate(moved):
             kept = survival(self._fill(i, owns[i], every, cache), costs) if cache is not None else 0.0
+            if cache is not None and not cache.shared:
+                kept = choose(self.streams[i].past > 0, 0.0, kept)
             if cache is not None and self.streams[i].array >= 0:
                 kept = self._kept_alone(i, lines, kept, cache, costs)
             grows = (fresh + again * (1 - kept)) / lines
             total = _take(self.tiles[i].lines, [self.spanned.rows[i][self.starts[i]]]) * shares[i]
             for n in active[i]:
                 total = total * (grows[n] if len(grows) > 1 else grows[0])
-            totals.append((total[0] if np.ndim(total) == 2 else total) / blocks)
+            total = (total[0] if np.ndim(total) == 2 else total) / blocks
+            if cache is not None and not cache.shared:  # a gathered tile spans more lines than it copies
+                past = self.streams[i].past
+                total = choose(past > 0, least(total, past / self.line), total)
+            totals.append(total)
         return totals
 
     def moved(self) -> list[_Moved]:

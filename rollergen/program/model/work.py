@@ -22,7 +22,7 @@ from rollergen.program.model.levels import across_accesses, outer_accesses, oute
 from rollergen.program.model.memory import Stream
 from rollergen.program.model.moved import Moved, PhaseReads, moved_of
 from rollergen.program.model.nest import Nest, unbuffered
-from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, product
 from rollergen.program.model.occupancy import register_cap
 from rollergen.program.model.tiles import groups_of_a_thread, tile_bytes, tile_shape
 from rollergen.program.model.waiting import (
@@ -36,6 +36,15 @@ from rollergen.program.model.waiting import (
 )
 from rollergen.program.rprogram import LANE, SERIAL, UNROLL, Copy
 from rollergen.program.windows import of_block
+
+
+class Staging(NamedTuple):
+    """A place where tiles are staged: ``passes``, ``depth`` of the pipeline, ``bytes`` that one pass copies past the
+    registers."""
+
+    passes: Number
+    depth: Number
+    bytes: Number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +73,7 @@ class Work:
     in_flight: Number
     spilled: Number
     shared_bytes: Number
-    stagings: tuple[tuple[Number, Number], ...]
+    stagings: tuple[Staging, ...]
     combine_clocks: Number
     reduces: bool
     products: Number = 0
@@ -376,12 +385,15 @@ def _shared_bytes(nest: Nest, device: Device) -> Number:
     return total + scratch_of(nest, device)
 
 
-def _stagings(nest: Nest, device: Device) -> tuple[tuple[Number, Number], ...]:
-    """(passes, depth of the pipeline) of each place where tiles are staged; where products run in the next iteration
-    too, one buffer of the ring is theirs."""
-    places: dict[int, Number] = {}
+def _stagings(nest: Nest, device: Device) -> tuple[Staging, ...]:
+    """Of each place where tiles are staged; where products run in the next iteration too, one buffer of the ring is
+    theirs."""
+    places: dict[int, Staging] = {}
     in_use = int(trails(nest.stage, device))
     for copy in nest.stage.copies:
         if copy.to_layer != device.layers[0].name:
-            places[copy.at_loop] = most(copy.depth - in_use, places.get(copy.at_loop, 1))
-    return tuple((nest.trip_count(at), depth) for at, depth in places.items())
+            before = places.get(copy.at_loop, Staging(nest.trip_count(copy.at_loop), 1, 0))
+            tile: Number = product(tile_shape(nest, copy, block=True)) * nest.facts.loads[copy.load].itemsize
+            tile = before.bytes + tile * copy.asynchronous
+            places[copy.at_loop] = Staging(before.passes, most(copy.depth - in_use, before.depth), tile)
+    return tuple(places.values())

@@ -38,7 +38,9 @@ def supply(
     for number, layer in enumerate([*caches[1:], device.backing]):
         inner = caches[number] if caches else None
         line = inner.transaction_bytes if inner is not None else layer.transaction_bytes
-        cache = cache_of(inner, waves.resident) if inner is not None else None
+        cache = None
+        if inner is not None:
+            cache = cache_of(inner, waves.resident, work.shared_bytes if is_one_with_tiles(device, inner) else 0)
         lines = reuse.of_line(line).fetched(cache, costs)
         if nest.stage.store.adds and not (cache is not None and cache.shared):
             added = _added_lines(nest, work, line)
@@ -78,6 +80,13 @@ def supply(
         moved.append((layer.name, read_bytes, write_bytes))
     limiters.append(("filling tiles", filling ** (1 / costs.norm_exponent), ADDS))
     return limiters, moved, misses
+
+
+def is_one_with_tiles(device: Device, cache: MemoryLayer) -> bool:
+    """Whether a unit's cache is what the layer of staged tiles leaves of one memory (NVIDIA's since Volta): then its
+    capacity is that of both, and no less than that layer's."""
+    name = device.kind.block_layer
+    return bool(name) and cache.scope == "unit" and cache.capacity_bytes >= device.layer(name).capacity_bytes
 
 
 def _joins(layer: MemoryLayer, costs: Costs) -> str:

@@ -11,26 +11,38 @@ from rollergen.program.model.work import Work
 
 
 def latency_clocks(
-    nest: Nest, device: Device, costs: Costs, work: Work, instructions: Number, busy: Number
+    nest: Nest, device: Device, costs: Costs, work: Work, instructions: Number, busy: Number, resident: Number
 ) -> Number:
     """Clocks of one block during which it waits for its own loads, barriers and dependent accumulations.
 
     What no copy brings is exchanged once for the whole block, as is what the block stores.  Copies made ahead of
     their use wait only for what the steps between do not hide (Little's law): ``busy`` are the clocks that its unit
-    is at work while this block does all its steps."""
+    is at work while this block does all its steps, and those of as many others as are ``resident``.  On its way is a
+    tile for a load's latency and, copied past the registers, for as long as the tiles of all of these take at the
+    unit's share of the rate at which they come in (products by wgmma on an H100: .75 of the time with one tile more on
+    its way)."""
     direct = 1 + any(phase.direct or phase.stream for phase in work.phase_reads)
     staged: Number = direct * costs.exchange_clocks
-    for trip_count, depth in work.stagings:
+    rate = _incoming_bytes_per_clock(device)
+    for passes, depth, bytes_ in work.stagings:
         exposed: Number = costs.exposed_staging_clocks
-        hidden = (depth - 1) * busy / most(trip_count, 1)
-        exposed = choose(depth > 1, costs.exposed_prefetched_clocks + most(exposed - hidden, 0), exposed)
-        staged = staged + trip_count * (exposed + costs.exchange_clocks)
+        on_its_way = exposed + resident * bytes_ / rate if rate else exposed
+        hidden = (depth - 1) * busy / most(passes, 1)
+        exposed = choose(depth > 1, costs.exposed_prefetched_clocks + most(on_its_way - hidden, 0), exposed)
+        staged = staged + passes * (exposed + costs.exchange_clocks)
     reads: Number = 0
     for phase in work.phase_reads:
         reads = reads + most(phase.iterations, 1) * _exposed_clocks(phase, costs, work.direct_rounds)
     chain = chain_clocks(device, nest, costs, work, instructions)
     staged = staged + work.window_steps * costs.window_step_clocks
     return staged + most(reads, chain) + work.combine_clocks
+
+
+def _incoming_bytes_per_clock(device: Device) -> float:
+    """One unit's share of what the first layer beyond its own delivers; 0 where the spec does not tell."""
+    layer = next((one for one in device.layers if one.scope == "device" and not one.managed), device.backing)
+    shared = layer.bandwidth_gb_s * 1e3 / (device.clock_mhz * device.units)
+    return min((rate for rate in (layer.bytes_per_clock, shared) if rate), default=0.0)
 
 
 def _exposed_clocks(phase: PhaseReads, costs: Costs, rounds: Number) -> Number:
