@@ -117,7 +117,7 @@ def build(
     if found is None:
         with collected_drops():
             with paused_collector():
-                candidates = _proposed(partial(terms.drafted, graph), terms.count, target, options)
+                candidates = proposed(partial(terms.drafted, graph), terms.count, target, options)
             if executor is None:
                 candidates, chosen = _unmeasured(candidates, target, options, progress)
             else:
@@ -212,7 +212,7 @@ MOST_DRAFTED = 8
 """Times as many programs as are asked for are drafted at most, to replace those of which no source can be written."""
 
 
-def _proposed(
+def proposed(
     drafted: Callable[[int], Sequence[Ranked]], count: int, target: Device, options: BuildOptions
 ) -> tuple[Outcome, ...]:
     """The best `count` programs with their sources, and better ones of which none could be written, as failed.  Raises

@@ -86,7 +86,7 @@ def is_one_with_tiles(device: Device, cache: MemoryLayer) -> bool:
     """Whether a unit's cache is what the layer of staged tiles leaves of one memory (NVIDIA's since Volta): then its
     capacity is that of both, and no less than that layer's."""
     name = device.kind.block_layer
-    return bool(name) and cache.scope == "unit" and cache.capacity_bytes >= device.layer(name).capacity_bytes
+    return name is not None and cache.scope == "unit" and cache.capacity_bytes >= device.layer(name).capacity_bytes
 
 
 def _joins(layer: MemoryLayer, costs: Costs) -> str:
