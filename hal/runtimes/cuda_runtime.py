@@ -85,6 +85,7 @@ class Kernel:
     def set_arg(self, position: int, buffer: Any) -> None:
         """A CuPy array, which is kept, or an address, whose owner keeps it."""
         if isinstance(buffer, int):
+            self._kept.pop(position, None)
             self.values[position] = buffer
         else:
             self._kept[position] = buffer
@@ -116,6 +117,9 @@ class CudaRuntime:
 
     Raises `RuntimeUnavailableError` where CuPy, the driver, a device or NVRTC is missing.
     """
+
+    alignment = 256
+    """Bytes to whose multiples CUDA aligns allocations."""
 
     def __init__(self) -> None:
         self.cupy = import_cupy()
@@ -171,8 +175,30 @@ class CudaRuntime:
         return Module(module, driver)
 
     def wrap(self, array: np.ndarray) -> Any:
-        """A copy on the device, of the array's shape and dtype."""
-        return self.cupy.asarray(array)
+        """A copy on the device, of the array's shape and dtype; of dtypes that NumPy lacks, and CuPy too, its bytes."""
+        return self.cupy.asarray(array if array.dtype.isbuiltin == 1 else array.reshape(-1).view(np.uint8))
+
+    def part(self, block: Any, start: int, size: int) -> Any:
+        """Bytes of an array of bytes as an array; ``start`` is a multiple of `alignment`."""
+        return block[start : start + size]
+
+    def write(self, part: Any, start: int, array: np.ndarray) -> None:
+        """All bytes of an array, into an array of bytes."""
+        if array.nbytes:
+            bytes_ = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            part[start : start + array.nbytes].set(bytes_)
+
+    def read(self, part: Any, start: int, size: int) -> np.ndarray:
+        """So many bytes, after all that was enqueued before in the current stream."""
+        found: np.ndarray = part[start : start + size].get() if size else np.empty(0, np.uint8)
+        return found
+
+    def copy(self, to: int, from_: int, size: int) -> None:
+        """Bytes from address to address on the device, in the current stream."""
+        if size:
+            stream = self.cupy.cuda.get_current_stream().ptr
+            runtime = self.cupy.cuda.runtime
+            runtime.memcpyAsync(to, from_, size, runtime.memcpyDeviceToDevice, stream)
 
     def empty(self, size: int) -> Any:
         """So many bytes on the device (1 at least).  MemoryError where it has not got them."""

@@ -1,14 +1,16 @@
-"""Calls of a model on an OpenCL device with memory of its own: values between steps stay there."""
+"""Calls of a model on a device with memory of its own, by OpenCL or CUDA: values between steps stay there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
 from rollergen.expr.values import Buffer
+from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network, Value
@@ -16,24 +18,22 @@ from rollergen.kernel import Kernel
 from rollergen.network.arena import arranged
 from rollergen.network.execution import Execution, Places, temporary
 from rollergen.network.partition import Step
+from rollergen.runtime.device_arrays import DeviceView, callers_stream, device_view, in_kind, new_like
 from rollergen.runtime.executor import executor_for
-
-
-def runs_there(device: Device) -> bool:
-    """Whether the device is present and its kernels use OpenCL buffers.  DeviceError where it is not present."""
-    return isinstance(executor_for(device).runtime, BufferRuntime)
+from rollergen.runtime.gpu_calls import wait_for
+from rollergen.runtime.interop import is_torch
 
 
 class DeviceExecution(Execution):
-    """As `Execution`, with one buffer as the arena, whose parts are the arguments of launches.
+    """As `Execution`, with one buffer of the device as the arena, whose parts are the arguments of launches.
 
     A call copies the inputs there and the outputs back, and what a step of the model's own library reads and makes.
     """
 
     def _place(self, places: Places) -> None:
-        runtime = executor_for(self._device).runtime
-        assert isinstance(runtime, BufferRuntime)
-        self._runtime, self._values = runtime, places.values
+        runtime: Any = executor_for(self._device).runtime
+        self._runtime = runtime
+        self._values = places.values
         self.arena = arranged(places.lifetimes, runtime.alignment)
         self._block = runtime.empty(self.arena.size_bytes)
         self._buffers = {name: self._part(value) for name, value in places.values.items()}
@@ -44,7 +44,7 @@ class DeviceExecution(Execution):
             return self._runtime.empty(0)
         return self._runtime.part(self._block, self.arena.offsets[value.name], value.size_bytes)
 
-    def _keep(self, name: str, array: np.ndarray) -> None:
+    def _keep(self, name: str, array: Any) -> None:
         if name in self._buffers:
             self._runtime.write(self._buffers[name], 0, array)
         else:
@@ -89,9 +89,95 @@ class DeviceExecution(Execution):
         return self._weights[name]
 
 
+class CudaExecution(DeviceExecution):
+    """On a CUDA GPU.  Arrays that lie there are copied within it, in the caller's stream: nothing waits for the GPU but
+    what a step of the model's own library reads, and ids that are checked."""
+
+    def view(self, array: Any, name: str, where: object) -> DeviceView:
+        return device_view(array, name, where, self._runtime.cupy)
+
+    def called(self, given: Sequence[DeviceView], arrays: Sequence[Any], out: Sequence[Any] = ()) -> tuple[Any, ...]:
+        """The outputs as what the arrays are, whose ``given`` memory this is, in ``out`` where there are such; in
+        torch's stream for tensors."""
+        runtime = self._runtime
+        runtime.bind_thread()
+        with runtime.on(callers_stream(arrays, None)):
+            self._take(given)
+            for run in self._runs:
+                run()
+            made = list(out or self.outputs(arrays))
+            for name, array in zip(self._network.outputs, made, strict=True):
+                self._give(name, array)
+            self._held.clear()
+        return in_kind(made, arrays)
+
+    def timed(self, inputs: Sequence[Any]) -> list[float]:
+        """Seconds of each step in one call, after each of which the GPU is waited for."""
+        runs = self._runs
+        try:
+            self._runs = [partial(_finished, run, self._runtime) for run in runs]
+            return super().timed(inputs)
+        finally:
+            self._runs = runs
+
+    def _keep(self, name: str, array: Any) -> None:
+        if not isinstance(array, DeviceView):
+            super()._keep(name, array)
+            return
+        wait_for(self._runtime, array.stream, self._runtime.cupy.cuda.get_current_stream())
+        size = array.end - array.address
+        if name in self._buffers:
+            self._runtime.copy(self._buffers[name].data.ptr, array.address, size)
+        else:
+            self._held[name] = self._of_device(array, size)
+
+    def _of_device(self, array: DeviceView, size: int) -> np.ndarray:
+        part = self._runtime.empty(size)
+        self._runtime.copy(part.data.ptr, array.address, size)
+        return self._runtime.read(part, 0, size).view(array.dtype).reshape(array.shape)
+
+    def outputs(self, arrays: Sequence[Any]) -> list[Any]:
+        """New arrays for the outputs, of the kind of the arguments."""
+        made = []
+        for name in self._network.outputs:
+            value = self._values.get(name)
+            shape, dtype = (value.shape, value.dtype) if value else _of_host(self._held_or_constant(name))
+            made.append(new_like(arrays, shape or (), numpy_dtype(dtype), self._runtime.cupy))
+        return made
+
+    def _give(self, name: str, array: Any) -> None:
+        if name in self._buffers:
+            self._runtime.copy(_address(array), self._buffers[name].data.ptr, self._values[name].size_bytes)
+            return
+        host = self._held_or_constant(name)
+        part = self._runtime.wrap(np.ascontiguousarray(host).reshape(-1).view(np.uint8))
+        self._runtime.copy(_address(array), part.data.ptr, host.nbytes)
+
+
+def _of_host(array: np.ndarray) -> tuple[tuple[int, ...], str]:
+    return array.shape, array.dtype.name
+
+
+def _finished(run: Callable[[], None], runtime: Any) -> None:
+    run()
+    runtime.finish()
+
+
+def _address(array: Any) -> int:
+    """Of an array of torch or CuPy on the GPU."""
+    return int(array.data_ptr() if is_torch(array) else array.data.ptr)
+
+
+_BY: Sequence[tuple[type, type[Execution]]] = ((CudaRuntime, CudaExecution), (BufferRuntime, DeviceExecution))
+"""Runtimes of devices with memory of their own, and who executes models there."""
+
+
 def execution_for(
     network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], device: Device
 ) -> Execution:
     """Of a model on the device.  DeviceError where the device is not present, or takes no models."""
-    there = device.kind.threads and any(kernel is not None for kernel in kernels) and runs_there(device)
-    return (DeviceExecution if there else Execution)(network, steps, kernels, device)
+    there: type[Execution] = Execution
+    if device.kind.threads and any(kernel is not None for kernel in kernels):
+        runtime = executor_for(device).runtime
+        there = next((execution for kind, execution in _BY if isinstance(runtime, kind)), Execution)
+    return there(network, steps, kernels, device)

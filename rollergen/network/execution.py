@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class Execution:
         beside_the_host = device.kind.threads or language(device.kind.language).calls_take_device_arrays
         if beside_the_host and places.values:
             raise DeviceError(
-                f"{device.name}: models are called on devices that use host memory (such as 'cpu') or OpenCL, "
+                f"{device.name}: models are called on devices that use host memory (such as 'cpu'), OpenCL or CUDA, "
                 "on this one their kernels (model.kernels) run one by one"
             )
         self.arena = arranged(places.lifetimes)
@@ -55,14 +56,14 @@ class Execution:
         self._arrays = {name: _placed(self._block, self.arena, value) for name, value in places.values.items()}
         self._weights: dict[str, np.ndarray] = {}
 
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def run(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """New arrays of the outputs."""
         self._take(inputs)
         for run in self._runs:
             run()
         return self._results()
 
-    def timed(self, inputs: Sequence[np.ndarray]) -> list[float]:
+    def timed(self, inputs: Sequence[Any]) -> list[float]:
         """Seconds of each step in one call."""
         self._take(inputs)
         clock = [time.perf_counter()]
@@ -72,7 +73,7 @@ class Execution:
         self._held.clear()
         return [after - before for before, after in pairwise(clock)]
 
-    def traced(self, inputs: Sequence[np.ndarray]) -> Iterator[tuple[dict[str, np.ndarray], list[np.ndarray]]]:
+    def traced(self, inputs: Sequence[Any]) -> Iterator[tuple[dict[str, np.ndarray], list[np.ndarray]]]:
         """(what a step read, what it made) after each step of one call, valid until the next."""
         self._take(inputs)
         for run, step in zip(self._runs, self._steps, strict=True):
@@ -81,11 +82,12 @@ class Execution:
             yield {name: self._array(name) for name in step.inputs}, made
         self._held.clear()
 
-    def _take(self, inputs: Sequence[np.ndarray]) -> None:
+    def _take(self, inputs: Sequence[Any]) -> None:
+        """``inputs``: arrays of the host, or of where the model runs."""
         for value, array in zip(self._network.inputs, inputs, strict=True):
             self._keep(value.name, array)
 
-    def _keep(self, name: str, array: np.ndarray) -> None:
+    def _keep(self, name: str, array: Any) -> None:
         if name in self._arrays:
             self._arrays[name][...] = array
         else:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-import numpy as np
 
 from rollergen.errors import ArgumentError, CheckFailedError, DtypeError, ShapeError, shown
 from rollergen.explain.explanation import seconds_text
@@ -21,11 +19,12 @@ from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
 from rollergen.kernel import load as load_kernel
 from rollergen.network.checking import LayerCheck, layer_check
-from rollergen.network.device_execution import execution_for
+from rollergen.network.device_execution import CudaExecution, execution_for
 from rollergen.network.execution import Execution
 from rollergen.network.partition import Step
 from rollergen.network.saving import is_model, read, save
 from rollergen.program.model.prediction import predict
+from rollergen.runtime.device_arrays import on_device
 from rollergen.runtime.interop import is_torch, to_torch, view
 
 
@@ -65,7 +64,8 @@ class Model:
     """A compiled model; made by `rollergen.compile`.
 
     ``model(*arrays)`` takes the arguments of the source model, as torch tensors or NumPy arrays, and returns what it
-    returns, nested in the same way: torch tensors where all that went in are, else NumPy arrays.  Calls of several
+    returns, nested in the same way: torch tensors where all that went in are, else NumPy arrays.  On a CUDA GPU arrays
+    that lie there (torch's, CuPy's) stay there, in torch's or CuPy's current stream.  Calls of several
     threads wait for each other: values between layers have one memory.
     """
 
@@ -94,15 +94,22 @@ class Model:
         """
         leaves = self._network.leaves(arrays, named)
         given = self._arranged(leaves)
+        if any(map(on_device, leaves)) and isinstance(self._execution, CudaExecution):
+            with self._lock:
+                return self._network.nested(list(self._execution.called(given, leaves)))
         with self._lock:
             made = self._execution.run(given)
         torch = bool(leaves) and all(map(is_torch, leaves))
         return self._network.nested([to_torch(one) for one in made] if torch else made)
 
-    def _arranged(self, leaves: Sequence[Any]) -> list[np.ndarray]:
+    def _arranged(self, leaves: Sequence[Any]) -> list[Any]:
+        """Host arrays, or, where arrays lie on the GPU that the model runs on, their memory."""
         found, where = [], self._signature
+        seen: Callable[[Any, str, object], Any] = view
+        if any(map(on_device, leaves)) and isinstance(self._execution, CudaExecution):
+            seen = self._execution.view
         for value, leaf in zip(self._network.inputs, leaves, strict=True):
-            array = view(leaf, value.name, where)
+            array = seen(leaf, value.name, where)
             if array.dtype.name != value.dtype:
                 raise DtypeError(f"{value.name} has dtype {array.dtype.name}; expected {value.dtype}: {where}")
             if array.shape != value.shape:

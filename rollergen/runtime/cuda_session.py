@@ -68,18 +68,19 @@ class CudaSession(DeviceSession):
             self._point(name, one.address)
         self._fresh = True
 
-    def point(self, addresses: Mapping[str, int]) -> None:
-        """Arrays of the device, by the address of their first element; their owners keep them."""
-        for name, address in addresses.items():
-            self._point(name, address)
+    def point(self, arrays: Mapping[str, Any]) -> None:
+        """Arrays of the device: CuPy's, which are kept, or the address of the first element, whose owner keeps it."""
+        for name, array in arrays.items():
+            self._point(name, array)
 
-    def _point(self, name: str, address: int) -> None:
+    def _point(self, name: str, array: Any) -> None:
         for kernel, position in self._slots.get(name, ()):
-            kernel.set_arg(position, address)
+            kernel.set_arg(position, array)
 
     def release(self, names: Iterable[str]) -> None:
         for name in names:
             self._set.pop(name, None)
+            self._point(name, 0)
 
     def once(self) -> None:
         self._launch(self._once)

@@ -134,7 +134,7 @@ class GpuCalls:
     ) -> None:  # fmt: skip
         current = runtime.cupy.cuda.get_current_stream()
         for view in views:
-            _wait_for(runtime, view.stream, current)
+            wait_for(runtime, view.stream, current)
         captured = _is_captured(current)
         lane = (self._replayed_lane if captured else self._lane)(runtime, compiled, current.ptr)
         names = [p.name for p in (*self._inputs, *self._outputs)]
@@ -209,7 +209,7 @@ class GpuCalls:
         return given
 
 
-def _wait_for(runtime: Any, producer: int | None, current: Any) -> None:
+def wait_for(runtime: Any, producer: int | None, current: Any) -> None:
     """Later launches in the current stream come after what the producer's has now; the host does not wait.
 
     Streams 1 and 2 are the legacy and the per-thread default (CUDA array interface, version 3).  What is captured can

@@ -438,11 +438,22 @@ def get_current_stream():
     return _STREAMS[-1]
 
 
+def _copied(to, from_, size, kind, stream):
+    """On the device; into the graph where the stream is captured."""
+    assert kind == 3
+    LOG.append(("copy", size))
+    copy = lambda: ctypes.memmove(to, from_, size)
+    if stream in _CAPTURES:
+        _CAPTURES[stream].append(copy)
+    else:
+        copy()
+
+
 cuda = SimpleNamespace(
     runtime=SimpleNamespace(
         CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count, getDeviceProperties=_properties,
         getDevice=lambda: 0, driverGetVersion=_driver_version, runtimeGetVersion=lambda: 12090,
-        memGetInfo=lambda: (_free(), _gpu()[3]),
+        memGetInfo=lambda: (_free(), _gpu()[3]), memcpyDeviceToDevice=3, memcpyAsync=_copied,
     ),
     driver=driver, function=SimpleNamespace(Module=Module), nvrtc=nvrtc, Device=Device,
     memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
