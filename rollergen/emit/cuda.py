@@ -243,13 +243,14 @@ class Cuda(CudaVectors):
         part = math.gcd(*parts)
         bytes_ = asynchronous.checked_bytes(part * size, node)
         self.types.setdefault("asynchronous", asynchronous.GROUPS)
-        self.types.setdefault(f"copy_async_{bytes_}", asynchronous.function(bytes_))
+        name = asynchronous.name_of(bytes_, node.asynchronous)
+        self.types.setdefault(name, asynchronous.function(name, bytes_))
         wanted = str(bytes_) if condition is None else f"{self.within(condition, LOGIC_OR)} ? {bytes_} : 0"
         calls = []
         for e in range(0, lanes, part):
             to = self.address(node.pointer, node.offset + e, 1, False)
             at = self.address(source.pointer, source.offset + e, 1, False)
-            calls.append(f"copy_async_{bytes_}({to}, {at}, {wanted})")
+            calls.append(f"{name}({to}, {at}, {wanted})")
         return "; ".join(calls)
 
     def _widest(self, pointer: Pointer, lanes: int) -> int:

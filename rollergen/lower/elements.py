@@ -19,7 +19,7 @@ from rollergen.lower.expressions import (
     moved_dtype,
     register_dtype,
 )
-from rollergen.lower.ir import PRIVATE, Write
+from rollergen.lower.ir import PRIVATE, Route, Write
 from rollergen.lower.lane_windows import LaneWindow, lane_window
 from rollergen.lower.nest import Lane
 from rollergen.lower.place import conjunction, guarded
@@ -42,7 +42,7 @@ class Access:
     tests: tuple[Inside, ...] = ()
     fill: float | int = 0
     alignment: int = 0
-    asynchronous: bool = False
+    asynchronous: Route = Route.REGISTERS
     elements: int = 0
     masked: bool = False
     missing: Index = NOTHING

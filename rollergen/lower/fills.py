@@ -31,7 +31,7 @@ from rollergen.lower.expressions import (
     moved_dtype,
     register_dtype,
 )
-from rollergen.lower.ir import Write
+from rollergen.lower.ir import Route, Write
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.writer import Nested, Writer
@@ -108,7 +108,7 @@ class Groups:
     place: Place
 
 
-def move(out: Writer, groups: Groups, value: Expr, asynchronous: bool = False) -> None:
+def move(out: Writer, groups: Groups, value: Expr, route: Route = Route.REGISTERS) -> None:
     """A group's value into the buffer: as a vector, or element by element."""
     staged, lane = groups.staged, groups.lane
     pointer = _moved(staged.pointer)
@@ -118,26 +118,26 @@ def move(out: Writer, groups: Groups, value: Expr, asynchronous: bool = False) -
         if lane is not None:
             offset = access.offset + Index.axis(lane.variable)
             access = Access(access.pointer, offset, alignment=access.alignment)
-        put(out, _written(access, pointer, asynchronous), value, lane)
+        put(out, _written(access, pointer, route), value, lane)
         return
     value = out.atom("group", value)
     elements = [Pick(value, e) if value.lanes > 1 else value for e in range(lane.width)]
     if staged.copy.swizzle > 1:
         for e, one in enumerate(elements):
             access = buffer_access(out, staged, _at_element(groups.positions, lane, e))
-            put(out, _written(access, pointer, asynchronous), one, None)
+            put(out, _written(access, pointer, route), one, None)
         return
     step = strides(staged)[groups.copy.order.index(groups.copy.along)]
     first = buffer_access(out, staged, _at_element(groups.positions, lane, 0))
     place, short = out.place(pointer, first.offset)
     for e, one in enumerate(elements):
-        out.write(Write(place, short + e * step, one, asynchronous=asynchronous))
+        out.write(Write(place, short + e * step, one, asynchronous=route))
 
 
-def _written(access: Access, pointer: Pointer, asynchronous: bool) -> Access:
-    if access.pointer == pointer and access.asynchronous == asynchronous:
+def _written(access: Access, pointer: Pointer, route: Route) -> Access:
+    if access.pointer == pointer and access.asynchronous == route:
         return access
-    return replace(access, pointer=pointer, asynchronous=asynchronous)
+    return replace(access, pointer=pointer, asynchronous=route)
 
 
 def _at_element(positions: tuple[Index, ...], lane: Lane, e: int) -> tuple[Index, ...]:
@@ -210,11 +210,11 @@ def _fill_transposed(out: Writer, place: Place, staged: Staged, load: Load) -> N
 
 
 def fill_shared(
-    out: Writer, place: Place, staged: Staged, load: Load, thread: Index, step: str, asynchronous: bool = False
+    out: Writer, place: Place, staged: Staged, load: Load, thread: Index, step: str, route: Route = Route.REGISTERS
 ) -> None:
     """All threads of the block fill the buffer (without barriers)."""
     def fill(groups: Groups, _: Index) -> None:
-        move(out, groups, copied_value(out, groups.place, load, groups.lane), asynchronous)
+        move(out, groups, copied_value(out, groups.place, load, groups.lane), route)
 
     each_group(out, place, staged, step, thread, fill)
 

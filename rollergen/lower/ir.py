@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Union
@@ -69,13 +70,22 @@ class Assign:
     value: Expr
 
 
+class Route(IntEnum):
+    """How a value comes from memory into local memory: through registers; past them, and past the unit's cache where
+    an access is as wide as it may be; or past them and through that cache."""
+
+    REGISTERS = 0
+    PAST_CACHE = 1
+    THROUGH_CACHE = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """The value's lanes to ``pointer[offset]`` on.
 
     ``streaming``: past the caches; then the address is a multiple of the access' size.
     ``asynchronous``: the value is a `Read` from global memory, or a select of one and zeros, that arrives any time
-    before a `Barrier` that waits for its group; until then the place holds nothing.
+    before a `Barrier` that waits for its group; until then the place holds nothing.  The `Route` says how.
     ``mask``: which lanes are written (a vector of -1 and 0 as wide as they are); the others' places are not touched.
     ``adds``: the value, a scalar, is added to what is there, as one access that no other comes between.
     """
@@ -85,7 +95,7 @@ class Write:
     value: Expr
     streaming: bool = False
     aligned: bool = False
-    asynchronous: bool = False
+    asynchronous: Route = Route.REGISTERS
     mask: Expr | None = None
     adds: bool = False
 
@@ -260,7 +270,7 @@ Linux: replaced before a compiler sees a name."""
 _PATTERN = re.compile(
     r"(u?(char|short|int|long|longlong)|float|double|half|bool|quad)\d+(x\d+)?[ua]?$"
     r"|(get|as|convert|vload|vstore|atomic|memory_order|memory_scope|sub_group|make|load|store|multiply|spread|shuffle|half)_"
-    r"|\w+_t$|divided_by\d+$|copy_async_\d+$"
+    r"|\w+_t$|divided_by\d+$|copy_async_(cached_)?\d+$"
     r"|\w+_[fi]\d+x\d+$|pack_b?float16$"
 )
 """Types by their families (vectors; what ends in _t: sizes, images, samplers, queues, events, characters), and

@@ -39,7 +39,7 @@ from rollergen.lower.expressions import (
     moved_dtype,
     register_dtype,
 )
-from rollergen.lower.ir import Write
+from rollergen.lower.ir import Route, Write
 from rollergen.lower.matrix_ir import LoadMatrix, MatrixShape, MultiplyMatrix
 from rollergen.lower.nest import Lane
 from rollergen.lower.online import OnlineRows, scaled_score
@@ -214,7 +214,7 @@ class _MatrixChain:
             if test is not None:
                 value = Operation("select", (test, value, Number(0, kept, copy.vector)), kept, copy.vector)
             target = piece_offset(out, staged, buffer, row, piece)
-            write = Write(_as(staged.pointer, kept), target, value, aligned=True, asynchronous=True)
+            write = Write(_as(staged.pointer, kept), target, value, aligned=True, asynchronous=Route.PAST_CACHE)
             with when_all(out, [Inside(number, None, count)] if count % threads else []):
                 out.write(write)
 

@@ -11,10 +11,12 @@ from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged
 from rollergen.lower.expressions import Element, Expr, Inside, Operation, Position, moved_dtype
 from rollergen.lower.fills import Groups, copied_value, each_group, fill_shared, move, thread_part
+from rollergen.lower.ir import Route
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Copy
+from rollergen.program.windows import overlaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,4 +155,7 @@ def _fill_stage(context: Context, place: Place, copy: Copy, p: int, tile: Index)
     staged = stages_of(context.buffers[copy], tile, context.out.ranges)
     load = context.nest.load(copy)
     there = place.bind({p: tile})
-    fill_shared(context.out, there, staged, load, context.threads.thread, context.step, copy.asynchronous)
+    route = Route.REGISTERS
+    if copy.asynchronous:
+        route = Route.THROUGH_CACHE if overlaps(load.indices, context.nest.stage.op.extents()) else Route.PAST_CACHE
+    fill_shared(context.out, there, staged, load, context.threads.thread, context.step, route)

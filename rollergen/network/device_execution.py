@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.errors import ArgumentError
 from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
 from rollergen.expr.values import Buffer
 from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
@@ -20,7 +21,7 @@ from rollergen.network.execution import Execution, Places, temporary
 from rollergen.network.partition import Step
 from rollergen.runtime.device_arrays import DeviceView, callers_stream, device_view, in_kind, new_like
 from rollergen.runtime.executor import executor_for
-from rollergen.runtime.gpu_calls import wait_for
+from rollergen.runtime.gpu_calls import is_captured, wait_for
 from rollergen.runtime.interop import is_torch
 
 
@@ -129,7 +130,20 @@ class CudaExecution(DeviceExecution):
         if name in self._buffers:
             self._runtime.copy(self._buffers[name].data.ptr, array.address, size)
         else:
+            self._refuse_capture(name)
             self._held[name] = self._of_device(array, size)
+
+    def _array(self, name: str) -> np.ndarray:
+        if name in self._buffers:
+            self._refuse_capture(name)
+        return super()._array(name)
+
+    def _refuse_capture(self, name: str) -> None:
+        if is_captured(self._runtime.cupy.cuda.get_current_stream()):
+            raise ArgumentError(
+                f"{name} is read on the host, by a check of ids or a step of the model's own library, and the stream "
+                f"is being captured into a CUDA graph; expected a call outside of one: {self._network.title}"
+            )
 
     def _of_device(self, array: DeviceView, size: int) -> np.ndarray:
         part = self._runtime.empty(size)

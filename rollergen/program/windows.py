@@ -179,3 +179,15 @@ def load_problem(op: TensorOp, load: Load) -> str:
     if len(op.reductions) != 1 or op.of_role("row"):
         return "its stage is no single reduction"
     return ""
+
+
+def overlaps(indices: Sequence[Index], extents: Mapping[str, int]) -> bool:
+    """Whether points read the same elements along several axes at once, as the taps of a window do: a block's copies of
+    them come to the same lines again.  An axis that is divided first counts two values."""
+    for index in indices:
+        reach = 0
+        for atom, step in sorted(index.terms, key=lambda term: abs(term[1])):
+            if reach >= abs(step):
+                return True
+            reach += abs(step) * (extents[atom] - 1 if isinstance(atom, str) else 1)
+    return False

@@ -135,7 +135,7 @@ class GpuCalls:
         current = runtime.cupy.cuda.get_current_stream()
         for view in views:
             wait_for(runtime, view.stream, current)
-        captured = _is_captured(current)
+        captured = is_captured(current)
         lane = (self._replayed_lane if captured else self._lane)(runtime, compiled, current.ptr)
         names = [p.name for p in (*self._inputs, *self._outputs)]
         lane.session.point({name: v.address for name, v in zip(names, (*views, *made), strict=True)})
@@ -217,14 +217,14 @@ def wait_for(runtime: Any, producer: int | None, current: Any) -> None:
     if producer is None or producer == current.ptr or (producer == 1 and current.ptr == 0):
         return
     source = runtime.stream(producer)
-    if _is_captured(current) and not _is_captured(source):
+    if is_captured(current) and not is_captured(source):
         return
     event = runtime.cupy.cuda.Event(disable_timing=True)
     event.record(source)
     current.wait_event(event)
 
 
-def _is_captured(stream: Any) -> bool:
+def is_captured(stream: Any) -> bool:
     """Whether launches in the stream go into a CUDA graph; those of the legacy default stream cannot."""
     return stream.ptr not in (0, 1) and bool(stream.is_capturing())
 

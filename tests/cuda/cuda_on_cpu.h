@@ -455,6 +455,7 @@ inline void copy_async(void *to, const void *from, int size, int wanted)
 inline void copy_async_4(void *to, const void *from, int wanted) { cuda_on_cpu::copy_async(to, from, 4, wanted); }
 inline void copy_async_8(void *to, const void *from, int wanted) { cuda_on_cpu::copy_async(to, from, 8, wanted); }
 inline void copy_async_16(void *to, const void *from, int wanted) { cuda_on_cpu::copy_async(to, from, 16, wanted); }
+inline void copy_async_cached_16(void *to, const void *from, int wanted) { copy_async_16(to, from, wanted); }
 
 inline void end_copies()
 {

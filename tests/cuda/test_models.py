@@ -89,6 +89,17 @@ def test_a_call_is_captured_into_a_graph_and_replayed(cupy):  # noqa: F811
     np.testing.assert_allclose(of(outputs[0]), -2 * x @ w, rtol=1e-4, atol=1e-5)
 
 
+def test_a_call_that_needs_the_host_is_not_captured(cupy):  # noqa: F811
+    made, x, _ = model(host=True)
+    stream, there = cupy.cuda.Stream(), cupy.asarray(x)
+    with stream:
+        outputs = list(made(there))
+        stream.begin_capture()
+        with pytest.raises(ArgumentError, match="x is read on the host, by a check of ids or"):
+            made._execution.called(made._arranged([there]), [there], outputs)
+        stream.end_capture()
+
+
 def test_steps_are_timed_traced_and_checked(cupy):  # noqa: F811
     made, x, w = model()
     assert len(made.benchmark(x, rounds=2).steps_s) == 3

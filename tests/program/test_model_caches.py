@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import rollergen as rg
 from benches.operators_beside import nhwc
+from rollergen.emit import emit
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer
 from rollergen.hal.load import load_device
-from rollergen.program.model import predict_stage
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Operand, alignment_of, count_of, facts_of, range_of
 from rollergen.program.model.limiters.bandwidth import is_one_with_tiles
@@ -30,6 +30,7 @@ from rollergen.program.model.nest import nest_of, waves_of
 from rollergen.program.model.price import worked
 from rollergen.program.model.reuse import ReuseBySize
 from rollergen.program.model.work import work_of
+from rollergen.program.windows import overlaps
 from tests.program.batches import batch, random_stages
 from tests.program.hand_devices import AVX512, TURING
 from tests.programs import cpu_matmul, gpu_conv
@@ -207,15 +208,21 @@ def test_staged_tiles_leave_less_of_a_memory_that_is_one_with_the_cache():
     assert apart.ways * apart.line == 8192
 
 
-def test_what_is_copied_past_a_units_cache_comes_from_beyond_it_each_time():
-    """The taps of a window read the same elements again: through a cache few come from beyond, past it all do."""
+def test_what_a_window_reads_again_is_copied_through_the_units_cache_and_all_else_past_it():
     device = load_device("h100")
-    past = [
-        (stage, sum(s.past for s in worked(stage, device)[1].streams))
-        for one in rg.construct(nhwc(8, 28, 28, 64, 64, 3, 1, "float16"), device, 10)
-        for stage in one.stages
-    ]
-    assert any(bytes_ for _, bytes_ in past)
-    for stage, bytes_ in past:
-        found = predict_stage(stage, device)
-        assert dict(found.traffic_bytes)["l2"] >= 0.6 * bytes_ * found.blocks  # but for what overhangs
+    (stage,) = (one := rg.construct(nhwc(8, 28, 28, 64, 64, 3, 1, "float16"), device, 1)[0]).stages
+    nest, work = worked(stage, device)
+    past = {nest.facts.loads[s.load].buffer.name: s.past for s in work.streams if s.load >= 0}
+    image, weights = (buffer.name for buffer in one.inputs)
+    assert past[image] == 0 < past[weights]
+    text = emit(one, device, "cuda").text
+    assert "copy_async_cached_16(" in text and "copy_async_16(" in text
+
+
+@pytest.mark.parametrize(
+    "index, found",
+    [(ix("i") + ix("r"), True), (2 * ix("i") + ix("r"), True), (4 * ix("i") + ix("r"), False), (ix("i"), False),
+     (3 * ix("i") + ix("r"), False), ((ix("i") // 4) % 7 + ix("r"), True), ((ix("i") // 4) * 8 + ix("i") % 4, False)],
+)  # fmt: skip
+def test_windows_are_told_from_rows_that_lie_one_behind_the_other(index, found):
+    assert overlaps((index,), {"i": 28, "r": 3}) == found

@@ -20,6 +20,7 @@ from rollergen.program.model.own_arrays import is_own, own_streams
 from rollergen.program.model.tiles import block_copy, register_copy, tile_shape
 from rollergen.program.model.wavefronts import WIDEST_ACCESS_BYTES
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
+from rollergen.program.windows import overlaps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -245,14 +246,18 @@ def _streams(nest: Nest) -> tuple[Stream, ...]:
         depth = len(nest.loops) if load in reduced else outside
         copy = block_copy(nest, load) or register_copy(nest, load)
         depth = copy.at_loop if copy is not None else depth
-        past = _past_caches(nest, copy) if copy is not None and copy.asynchronous else 0
-        stream = Stream(operand, load, depth, max(1, nest.facts.passes(load)), past=past)
+        stream = Stream(operand, load, depth, max(1, nest.facts.passes(load)), past=_past_caches(nest, copy))
         streams += own_streams(nest, copy, stream) if copy is not None and is_own(nest, copy) else [stream]
     return (*streams, Stream(nest.facts.store, -1, outside))
 
 
-def _past_caches(nest: Nest, copy: Copy) -> Number:
-    """Bytes that a block copies past its unit's cache: asynchronously, as wide as an access may be (cp.async.cg)."""
-    itemsize = nest.facts.loads[copy.load].itemsize
-    copied = nest.trip_count(copy.at_loop) * product(tile_shape(nest, copy, block=True)) * itemsize
-    return choose(copy.vector * itemsize == WIDEST_ACCESS_BYTES, copied, 0)
+def _past_caches(nest: Nest, copy: Copy | None) -> Number:
+    """Bytes that a block copies past its unit's cache: asynchronously, as wide as an access may be (cp.async.cg), and
+    elements that it does not come to again at once."""
+    if copy is None or not copy.asynchronous:
+        return 0
+    operand = nest.facts.loads[copy.load]
+    if overlaps(operand.indices, nest.facts.extents):
+        return 0
+    copied = nest.trip_count(copy.at_loop) * product(tile_shape(nest, copy, block=True)) * operand.itemsize
+    return choose(copy.vector * operand.itemsize == WIDEST_ACCESS_BYTES, copied, 0)
