@@ -23,6 +23,7 @@ from benches.gpu.cases import Key
 from benches.gpu.machine import Machine
 from benches.gpu.peers import fix_precision
 from benches.gpu.rows import Row, Rows
+from rollergen.errors import RollergenError
 
 NAME, SUITE = "models", "models"
 MOST_ERROR, CALLS, ROUNDS, WARM_UP = 1e-2, 20, 9, 5
@@ -130,6 +131,8 @@ def summary(rows: list[Row]) -> Row:
 
 def main(words: list[str] | None = None) -> int:
     given = machine.parsed(machine.parser(__doc__), words)
+    if given.dry_run:
+        raise RollergenError("models.py has no dry run; tests/cuda/test_models.py runs models on the stand-in")
     on = machine.machine(given)
     keys: list[Key] = [(SUITE, name) for name in MODELS if not given.only or name in given.only]
     facts = {**on.facts(), "precision": fix_precision()}
