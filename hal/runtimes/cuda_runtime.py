@@ -175,8 +175,11 @@ class CudaRuntime:
         return Module(module, driver)
 
     def wrap(self, array: np.ndarray) -> Any:
-        """A copy on the device, of the array's shape and dtype; of dtypes that NumPy lacks, and CuPy too, its bytes."""
-        return self.cupy.asarray(array if array.dtype.isbuiltin == 1 else array.reshape(-1).view(np.uint8))
+        """A copy on the device, of the array's shape and dtype; of a dtype that CuPy lacks (float8), its bytes."""
+        try:
+            return self.cupy.asarray(array)
+        except ValueError:  # Unsupported dtype
+            return self.cupy.asarray(array.reshape(-1).view(np.uint8))
 
     def part(self, block: Any, start: int, size: int) -> Any:
         """Bytes of an array of bytes as an array; ``start`` is a multiple of `alignment`."""
