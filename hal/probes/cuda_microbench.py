@@ -221,11 +221,17 @@ def sector_bytes(seconds: Mapping[int, Figure]) -> int:
     return 0
 
 
-def ring(size_bytes: int) -> np.ndarray:
-    """int32 of a ring over all slots of 256 bytes in random order: entry i holds where to go next."""
-    step = SLOT_BYTES // 4
-    data = np.zeros(_slots(size_bytes) * step, np.int32)
-    order = np.random.default_rng(0).permutation(_slots(size_bytes)).astype(np.int64) * step
+def ring(size_bytes: int, near_bytes: int | None = None) -> np.ndarray:
+    """int32 of a ring over all slots of 256 bytes in random order: entry i holds where to go next.
+
+    ``near_bytes``: of regions, a divisor of the size, that are visited one after the other, at random as the slots in
+    each are; None: the whole is one."""
+    step, random = SLOT_BYTES // 4, np.random.default_rng(0)
+    slots = _slots(size_bytes)
+    near = _slots(near_bytes) if near_bytes else slots
+    data = np.zeros(slots * step, np.int32)
+    regions = [near * region + random.permutation(near) for region in random.permutation(slots // near)]
+    order = np.concatenate(regions).astype(np.int64) * step
     data[order] = np.roll(order, -1)
     return data
 
