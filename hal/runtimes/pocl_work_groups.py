@@ -36,12 +36,14 @@ def callable_alone(text: str) -> bool:
 
 
 def object_of(name: str) -> str | None:
-    """The path of the object that PoCL loaded for a kernel of one thread; None where it is not found."""
+    """The path of the object that PoCL loaded for a kernel of one thread; None where it is not found.
+
+    Another process that compiles the same kernel may have put its own object, of the same code, in its place since."""
     try:
         maps = Path("/proc/self/maps").read_text()
     except OSError:
         return None
-    found = re.search(rf"(/\S.*/{name}/1-1-1-goffs0(?:-smallgrid)?/{name}\.so)$", maps, re.MULTILINE)
+    found = re.search(rf"(/\S.*/{name}/1-1-1-goffs0(?:-smallgrid)?/{name}\.so)(?: \(deleted\))?$", maps, re.MULTILINE)
     return found[1] if found else None
 
 

@@ -2,6 +2,8 @@
 
 import gc
 import multiprocessing
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -44,6 +46,19 @@ def inputs(kernel):
 
 def is_called(kernel):
     return kernel._local.mine.launches.by_address
+
+
+def test_an_object_that_another_process_replaced_is_found():
+    """Two that begin with an empty cache compile the same kernels at the same time."""
+    kernel = built(rg.ops.neg(tensor("X", 16)))
+    kernel(*inputs(kernel))
+    (name,) = own_names(kernel.source).values()
+    path = object_of(name)
+    os.replace(shutil.copy(path, f"{path}.other"), path)
+    assert object_of(name) == path
+    again = built(rg.ops.neg(tensor("X", 16)))
+    again(*inputs(again))
+    assert is_called(again)
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
