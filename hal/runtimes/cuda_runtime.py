@@ -148,7 +148,8 @@ class CudaRuntime:
         return LaunchLimits(self.gpu.threads, self.gpu.shared_bytes)
 
     def compile(self, text: str, options: Sequence[str] = ()) -> Module:
-        """Builds `text` for the device present, as `nvrtc.compile_cuda` does where it is only looked at.
+        """Builds `text` for the device present, as `nvrtc.compile_cuda` does where it is only looked at.  Any thread may
+        call it, several at once: what it loads is the device's, not the thread's.
 
         Raises `BuildError` with the compiler's log, or the driver's reason.
         """
@@ -164,7 +165,8 @@ class CudaRuntime:
     def _loaded(self, code: bytes, arch: str) -> Module:
         module, driver = self.cupy.cuda.function.Module(), self.cupy.cuda.driver
         try:
-            module.load(code)
+            with self.cupy.cuda.Device(self.gpu.number):  # each thread has a current device of its own
+                module.load(code)
         except driver.CUDADriverError as error:
             told = self.cupy.cuda.runtime.driverGetVersion()
             newer = int(self._nvrtc.partition(".")[0]) > told // 1000

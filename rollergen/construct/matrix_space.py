@@ -64,7 +64,7 @@ def _bare(
     for instruction in device.instructions:
         if instruction.dtype == TF32 and not rules.tf32:
             continue
-        if instruction.is_asynchronous and not (rules.shapes.asynchronous_products and _lies_in_rows(variant.op)):
+        if instruction.is_asynchronous and not rules.shapes.asynchronous_products:
             continue
         whole = instruction.is_matrix and instruction.lanes % device.execution_width == 0
         if whole and matrix_operands(variant.op, axes_of(variant.roles), instruction) is not None:
@@ -73,12 +73,6 @@ def _bare(
             yield from as_far_as_possible(own, name)
             split = _split(variant, name, instruction, device, rules, max(2, count // 4), ledger)
             yield from as_far_as_possible(split, f"{name}, split")
-
-
-def _lies_in_rows(op: TensorOp) -> bool:
-    """Whether no factor is gathered: with the places of gathered groups and the sums of wide tiles compilers spill
-    (104 bytes in a 3 x 3 convolution of float16 images of 64 channels, for sm_90a)."""
-    return all(load.offset().is_affine and not load.guard for load in op.body_loads())
 
 
 def has_matrices(device: Device, rules: AlignmentRules) -> bool:

@@ -342,6 +342,13 @@ class Device:
     def __init__(self, number=0):
         self.id = number
 
+    def __enter__(self):
+        self.use()
+        return self
+
+    def __exit__(self, *raised):
+        pass
+
     def use(self):
         _BOUND.context = True
 
