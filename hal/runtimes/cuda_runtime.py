@@ -148,8 +148,9 @@ class CudaRuntime:
         return LaunchLimits(self.gpu.threads, self.gpu.shared_bytes)
 
     def compile(self, text: str, options: Sequence[str] = ()) -> Module:
-        """Builds `text` for the device present, as `nvrtc.compile_cuda` does where it is only looked at.  Any thread may
-        call it, several at once: what it loads is the device's, not the thread's.
+        """Builds `text` for the device present, as `nvrtc.compile_cuda` does where it is only looked at.
+
+        Any thread may call it, several at once: what it loads is the device's, not the thread's.
 
         Raises `BuildError` with the compiler's log, or the driver's reason.
         """

@@ -38,6 +38,7 @@ from rollergen.lower.matrix_ir import (
     BeginProducts,
     Collective,
     EndProducts,
+    ExchangeResults,
     LoadMatrix,
     MultiplyLocal,
     MultiplyMatrix,
@@ -51,6 +52,7 @@ _LINES = {
     Let: "constant", Assign: "assignment", Write: "write", Point: "point", Allocate: "allocation",
     PrefetchLine: "prefetch_line",
     LoadMatrix: "collective", MultiplyMatrix: "collective", StoreMatrix: "collective", WarpBarrier: "collective",
+    ExchangeResults: "collective",
     BeginProducts: "collective", MultiplyLocal: "collective", EndProducts: "collective", WaitProducts: "collective",
 }  # fmt: skip
 """Methods of `CFamily` that spell statements of one line."""

@@ -19,7 +19,7 @@ from rollergen.emit import asynchronous, products
 from rollergen.emit.c_expressions import INDENT, LOGIC_OR, ORDER, number
 from rollergen.emit.cuda_vectors import INLINE, WIDEST_BYTES, CudaVectors, lane
 from rollergen.emit.index_code import Alignment, is_wide
-from rollergen.emit.matrix_code import helper
+from rollergen.emit.matrix_code import EXCHANGE, helper
 from rollergen.emit.unrolling import MOST_WHOLE, steps_at_once
 from rollergen.expr.index import Index
 from rollergen.hal.compilers import nvrtc
@@ -39,6 +39,7 @@ from rollergen.lower.matrix_ir import (
     BeginProducts,
     Collective,
     EndProducts,
+    ExchangeResults,
     LoadMatrix,
     MultiplyLocal,
     MultiplyMatrix,
@@ -145,6 +146,9 @@ class Cuda(CudaVectors):
             return "__syncwarp()"
         if isinstance(statement, (BeginProducts, MultiplyLocal, EndProducts, WaitProducts)):
             return self._beside(statement)
+        if isinstance(statement, ExchangeResults):
+            self.types.setdefault("exchange", EXCHANGE)
+            return f"exchange_results({', '.join(map(self.expression, statement.tiles))})"
         name, text = helper(statement)
         self.types.setdefault(text, text)
         if isinstance(statement, MultiplyMatrix):

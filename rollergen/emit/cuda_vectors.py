@@ -22,6 +22,7 @@ from rollergen.lower.expressions import (
     Shuffle,
     register_dtype,
 )
+from rollergen.lower.ir import Function
 
 UNSIGNED = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
 """The language's words for integers of so many bits."""
@@ -69,6 +70,21 @@ _PRELUDE = {
     **{f"pack_{name}": _PACK.format(dtype=name, ptx=DTYPES[name].ptx) for name in ("float16", "bfloat16")},
 }
 """Functions that stand before the kernels that call them."""
+_SINCE_800 = """#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+__device__ __forceinline__ {head}
+{{
+    unsigned short bits[{lanes}];
+{lines}
+    return {result};
+}}
+#else
+{other}
+#endif"""
+_BFLOAT16 = {
+    "round_bfloat16": ("float", "__uint_as_float((unsigned int)bits[{i}] << 16)"),
+    "bfloat16_bits": ("unsigned short", "bits[{i}]"),
+}
+"""What is had of the bits of a number that is rounded to bfloat16: one instruction from sm_80 on (PTX ISA, "cvt")."""
 _ORDERS = ("lt", "le", "gt", "ge", "eq", "ne")
 INLINE = "__device__ __forceinline__ "
 
@@ -84,6 +100,22 @@ class CudaVectors(CFamily):
 
     def memory_type(self, dtype: str, lanes: int, aligned: bool) -> str:
         return self._vector(SCALARS[dtype], lanes)
+
+    def function(self, function: Function) -> str:
+        text = super().function(function)
+        name, _, lanes_text = function.name.partition("_f32x")
+        if name not in _BFLOAT16:
+            return text
+        scalar, one = _BFLOAT16[name]
+        lanes = int(lanes_text)
+        of = lambda i: lane(lanes, i) if lanes > 1 else ""
+        lines = [
+            f'    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits[{i}]) : "f"(x{of(i)}));' for i in range(lanes)
+        ]  # fmt: skip
+        values = ", ".join(one.format(i=i) for i in range(lanes))
+        result = values if lanes == 1 else f"make_{self._vector(scalar, lanes)}({values})"
+        head = text.partition("\n")[0].removeprefix(INLINE)
+        return _SINCE_800.format(head=head, lanes=lanes, lines="\n".join(lines), result=result, other=text)
 
     def _vector(self, scalar: str, lanes: int) -> str:
         """The vector's type, defined by us where CUDA has none."""

@@ -12,6 +12,29 @@ from rollergen.lower.matrix_ir import LoadMatrix, MatrixShape, MultiplyMatrix, S
 
 _INLINE = "__device__ __forceinline__ "
 
+EXCHANGE = """/* Thread q of a row of four gets, in tile j, what thread j has in tile q: neighbours, then pairs. */
+template <class T> __device__ __forceinline__ void exchange_with(T &one, T &other, const int bit)
+{
+    const bool upper = threadIdx.x & bit;
+    const T given = __shfl_xor_sync(0xffffffffu, upper ? one : other, bit);
+    if (upper) one = given; else other = given;
+}
+
+template <class T> __device__ __forceinline__ void exchange_results(
+    T (&a)[2][2], T (&b)[2][2], T (&c)[2][2], T (&d)[2][2])
+{
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        T *const at[4] = {&a[i / 2][i % 2], &b[i / 2][i % 2], &c[i / 2][i % 2], &d[i / 2][i % 2]};
+        exchange_with(*at[0], *at[1], 1);
+        exchange_with(*at[2], *at[3], 1);
+        exchange_with(*at[0], *at[2], 2);
+        exchange_with(*at[1], *at[3], 2);
+    }
+}
+"""
+"""Of the results of ``mma.sync`` and ``wgmma``, of which a thread has two in each of two rows of a tile."""
+
 
 def helper(statement: LoadMatrix | MultiplyMatrix | StoreMatrix) -> tuple[str, str]:
     """(name, definition) of the function that a statement calls."""

@@ -1,7 +1,8 @@
 """Reductions by a matrix instruction: fragments from the staged tiles, multiplied by whole execution widths.
 
     k blocks, k steps: every row of fragments, every column of fragments, all their products
-    at the end:        opaque results through a tile in local memory to the threads that store them
+    at the end:        opaque results through a tile in local memory to the threads that store them; others, where
+                       vectors are wider than what a thread has of a tile, exchanged among the threads of a row
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rollergen.lower.loops import Phase, descend
 from rollergen.lower.matrix_ir import (
     BeginProducts,
     EndProducts,
+    ExchangeResults,
     LoadMatrix,
     MatrixShape,
     MultiplyLocal,
@@ -38,6 +40,7 @@ from rollergen.program.matrix import (
     PANEL_BYTES,
     ROW_BYTES,
     ROWS,
+    exchanges,
     factor_dtype,
     first_fragment_loop,
     groups,
@@ -89,14 +92,24 @@ def reduce_matrices(context: Context, place: Place, reduction: Reduction) -> tup
     reductions.start(out, place, acc)
     if matrices.instruction.is_asynchronous:
         _reduce_beside(context, place, matrices, acc.components)
-        return acc.components
+    else:
+        _reduce_together(context, place, matrices, acc.components)
+    if exchanges(nest.stage, matrices.instruction):
+        _exchange(context, place, matrices, acc.components)
+    return acc.components
+
+
+def _reduce_together(
+    context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...]
+) -> None:
+    """The reduction by the threads of each execution width, fragment by fragment."""
+    nest = context.nest
     inside = frozenset(p for p in nest.positions("reduce", after=nest.tile_depth) if p < matrices.depth)
     loads = {number: nest.loads[number] for pair in matrices.products for number in pair}
     phase = Phase(inside, loads, matrices.depth, True, None, together=True)
-    descend(context, place, nest.tile_depth, phase, lambda here: _multiply(context, here, matrices, acc.components))
+    descend(context, place, nest.tile_depth, phase, lambda here: _multiply(context, here, matrices, components))
     if matrices.shape.layout == "opaque":
-        _hand_out(context, place, matrices, acc.components)
-    return acc.components
+        _hand_out(context, place, matrices, components)
 
 
 def _reduce_beside(
@@ -229,6 +242,17 @@ def _own_row(context: Context, matrices: Matrices, which: int, along_k: bool, pi
         # Registers count along the rows of memory first: columns of blocks next to each other.
         return (lane % 8 + far * 8) * pitch + (near // 8) * block
     return near * pitch + far * block
+
+
+def _exchange(context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...]) -> None:
+    """Results of as many tiles along n as a row has threads, among these."""
+    out, (tiles,) = context.out, matrices.columns
+    steps = context.nest.loops[tiles].extent // COLUMNS
+    groups_of_tiles = out.loop(context.nest.variables[tiles], steps, (0, steps - 1), unroll=True)
+    with reductions.loops_over(out, place, matrices.rows), groups_of_tiles as at:
+        for acc in components:
+            of = [_fragment(place.bind({tiles: at * COLUMNS + number}), acc) for number in range(COLUMNS)]
+            out.collective(ExchangeResults(tuple(of)))
 
 
 def _hand_out(context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...]) -> None:

@@ -114,10 +114,20 @@ class StoreMatrix:
 
 
 @dataclass(frozen=True, slots=True)
+class ExchangeResults:
+    """The threads of each row exchange results of ``tiles``, as many as they are: thread q of a row then has in tile j
+    what thread j had in tile q, so that all it has are neighbours of one tile.  The elements name what comes before a
+    tile's own dimensions, rows and columns of a thread."""
+
+    tiles: tuple[Element, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WarpBarrier:
     """The threads of an execution width wait for each other; what they wrote to local memory is then seen by all."""
 
 
 Collective = Union[
-    LoadMatrix, MultiplyMatrix, StoreMatrix, WarpBarrier, BeginProducts, MultiplyLocal, EndProducts, WaitProducts,
+    LoadMatrix, MultiplyMatrix, StoreMatrix, ExchangeResults, WarpBarrier, BeginProducts, MultiplyLocal, EndProducts,
+    WaitProducts,
 ]

@@ -9,7 +9,8 @@ from math import prod
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
 from rollergen.expr.places import put_of
-from rollergen.expr.values import Partial, Value, Var, loads
+from rollergen.expr.values import Cast, Partial, Value, Var, loads
+from rollergen.hal.dtypes import DTYPES
 from rollergen.lower.access import fetch, has_edge, put
 from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
 from rollergen.lower.context import Context
@@ -21,6 +22,7 @@ from rollergen.lower.place import Place, Registers
 from rollergen.lower.puts import placed
 from rollergen.lower.reductions import RegisterTile, loops_over
 from rollergen.lower.trips import last_trip
+from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges, matrix_instruction
 from rollergen.program.rprogram import SERIAL, KeptRow
 
 Totals = Mapping[str, tuple[Registers, ...]]
@@ -55,9 +57,11 @@ def _store_all(
     depth = nest.tile_depth if depth is None else depth
     lane = None if nest.op.reductions and nest.roles.get(nest.lane_axis or "") == "reduce" else nest.lane
     _, (value,) = phase_values(nest, len(nest.op.reductions), (result,))
+    value = _unrounded(value)
     inside = frozenset(nest.positions("spatial", "row", after=depth))
-    grouped = _grouped_loop(nest, inside, lane)
-    phase = Phase(inside - {grouped}, nest.numbered(loads(value)), nest.innermost, True, lane, grouped)
+    exchanged = _exchanged(nest)
+    grouped = exchanged[-1] if exchanged else _grouped_loop(nest, inside, lane)
+    phase = Phase(inside - {grouped, *exchanged}, nest.numbered(loads(value)), nest.innermost, True, lane, grouped)
     tile = None if put_of(nest.op) else _edge_tile(context, place, inside, lane)
 
     def scope_at(here: Place) -> Scope:
@@ -65,6 +69,9 @@ def _store_all(
         return scope_of(context, here, lane, totals, names)
 
     def point(here: Place) -> None:
+        if exchanged:
+            _store_exchanged(context, here, exchanged, value, scope_at)
+            return
         if grouped is not None:
             _store_groups(context, here, grouped, value, scope_at)
             return
@@ -86,6 +93,13 @@ def _store_all(
     if tile is not None:
         phase = replace(phase, after=((tile.positions[0], flush),))
     descend(context, place, depth, phase, point)
+
+
+def _unrounded(result: Value) -> Value:
+    """The result but for a rounding to a float that exists in memory only, which the store does."""
+    if isinstance(result, Cast) and DTYPES[result.dtype].narrow and result.x.dtype == "float32":
+        return result.x
+    return result
 
 
 def store_tile(context: Context, place: Place, totals: Totals, depth: int) -> None:
@@ -133,30 +147,70 @@ def _grouped_loop(nest: Nest, inside: frozenset[int], lane: Lane | None) -> int 
     return p
 
 
+Within = Callable[[Index], Place]
+"""The place of an element of a vector, by its number."""
+
+
 def _store_groups(context: Context, place: Place, p: int, value: Value, scope_at: Callable[[Place], Scope]) -> None:
     """Results along loop `p` in groups of the store's width."""
     out, nest = context.out, context.nest
     width = nest.stage.store.vector
     steps = nest.loops[p].extent // width
-    variable, lane = nest.variables[p], Lane(f"element_{width}", width)
-    out.ranges[lane.variable] = (0, width - 1)
-    dtype = register_dtype(nest.op.output.dtype)
 
     def group(base: Index) -> None:
-        name = out.register("result", dtype, (width,))
-        with out.loop(out.names.fresh("e"), width, (0, width - 1), unroll=True) as e:
-            here = place.bind({p: base + e})
-            out.assign(Element(name, (e,), dtype), stored(evaluate(out, scope_at(here), value), dtype))
-        vector = Build(tuple([Element(name, (Index((), e),), dtype) for e in range(width)]))
-        there = place.bind({p: base + Index.axis(lane.variable)})
-        access = once_per_result(context, placed(out, scope_at(place.bind({p: base})), output_access(there, out)))
-        put(out, access, vector, lane, nest.stage.store)
+        element = lambda e: place.bind({p: base + e})
+        _store_group(context, element, element, value, scope_at)
 
     if steps == 1:
         group(Index())
         return
-    with out.loop(variable, steps, (0, steps - 1), unroll=True) as at:
+    with out.loop(nest.variables[p], steps, (0, steps - 1), unroll=True) as at:
         group(at * width)
+
+
+def _exchanged(nest: Nest) -> tuple[int, ...]:
+    """The loops over tiles, threads and neighbours whose results were exchanged; none where nothing was."""
+    one = matrix_instruction(nest.stage, nest.device)
+    return exchanged_loops(nest.stage, one) if one is not None and exchanges(nest.stage, one) else ()
+
+
+def _store_exchanged(
+    context: Context, place: Place, loops: tuple[int, ...], value: Value, scope_at: Callable[[Place], Scope]
+) -> None:
+    """Of `COLUMNS` tiles at a time what thread q of a row has of them: in tile j those of its neighbours in tile q that
+    were thread j's.  Tile j then begins q - j tiles later than its own loop says, and as much earlier as threads q and
+    j lie apart: `COLUMNS` threads lie as far apart as a tile is wide."""
+    out, nest = context.out, context.nest
+    tiles, thread, neighbours = loops
+    own, steps = nest.loops[neighbours].extent, nest.loops[tiles].extent // COLUMNS
+    first = place.point[thread] * COLUMNS
+    with out.loop(nest.variables[tiles], steps, (0, steps - 1), unroll=True) as at:
+        tile = at * COLUMNS
+
+        def element(e: Index) -> Place:
+            of = e // own
+            return place.bind({tiles: tile + of, thread: first - of * (COLUMNS - 1), neighbours: e % own})
+
+        vector = lambda e: place.bind({tiles: tile, thread: first, neighbours: e})
+        _store_group(context, element, vector, value, scope_at)
+
+
+def _store_group(
+    context: Context, element: Within, vector: Within, value: Value, scope_at: Callable[[Place], Scope]
+) -> None:
+    """One vector of results: each is computed at ``element`` of its number, and all are stored from ``vector`` on."""
+    out, nest = context.out, context.nest
+    width = nest.stage.store.vector
+    lane = Lane(f"element_{width}", width)
+    out.ranges[lane.variable] = (0, width - 1)
+    dtype = register_dtype(nest.op.output.dtype)
+    name = out.register("result", dtype, (width,))
+    with out.loop(out.names.fresh("e"), width, (0, width - 1), unroll=True) as e:
+        out.assign(Element(name, (e,), dtype), stored(evaluate(out, scope_at(element(e)), value), dtype))
+    whole = Build(tuple([Element(name, (Index((), e),), dtype) for e in range(width)]))
+    there = output_access(vector(Index.axis(lane.variable)), out)
+    access = once_per_result(context, placed(out, scope_at(vector(Index())), there))
+    put(out, access, whole, lane, nest.stage.store)
 
 
 def in_output(nest: Nest, kept_row: KeptRow) -> bool:

@@ -156,6 +156,22 @@ def first_fragment_loop(stage: Stage, device: Device) -> int:
     return depth
 
 
+def exchanges(stage: Stage, instruction: Instruction) -> bool:
+    """Whether the threads of a row exchange results before they store them, so that each stores as many neighbours of
+    one row as `COLUMNS` threads have of a tile: a quarter of `COLUMNS` tiles each, 16 bytes of half floats.  Without, a
+    warp writes half of each sector of 32 bytes (measured on an H200: 51 MB of float16 by 4 bytes a thread in 63 us, by
+    16 in 36)."""
+    return stage.store.vector > instruction.n // COLUMNS  # an array of them for a batch
+
+
+def exchanged_loops(stage: Stage, instruction: Instruction) -> tuple[int, int, int]:
+    """Positions of the loops along n: over tiles, over the threads of a row, over what a thread has of a tile."""
+    n = matrix_axes(stage)[1]
+    own = [(p, loop) for p, loop in enumerate(stage.loops) if loop.axis == n]
+    at = lambda kind, stride: next((p for p, x in own if x.kind == kind and np.all(x.stride == stride)), -1)
+    return at(UNROLL, instruction.n), at(THREAD, instruction.n // COLUMNS), at(UNROLL, 1)
+
+
 def trails(stage: Stage, device: Device) -> bool:
     """Whether the products of one iteration may still run in the next: the instruction is asynchronous (executed by
     several execution widths, all of a thread's tiles along n at once, beside the program), and all tiles come into

@@ -15,6 +15,7 @@ from rollergen.program.assemble.contraction import fill_axis
 from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_divided, overhanging, useful
 from rollergen.program.assemble.plan import Roles, Size
 from rollergen.program.matrix import (
+    COLUMNS,
     PANEL_BYTES,
     ROW_BYTES,
     SWIZZLE,
@@ -82,7 +83,7 @@ def matrix_stage(
         compute=Compute(instruction.name, factors=factors_of(instruction)),
         accumulator=Accumulator(first_inner, instruction.accumulator_dtype),
         copies=_copies(op, roles, plan, device, rules, loops, first_inner),
-        store=Store(vector=_store_vector(op, roles, instruction)),
+        store=Store(vector=_store_vector(op, roles, instruction, plan.fn)),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
         block_order=BlockOrder(plan.group_rows if swizzled else 0),
     )
@@ -147,8 +148,9 @@ def _copies(
     return tuple(copies)
 
 
-def _store_vector(op: TensorOp, roles: Roles, instruction: Instruction) -> int:
-    """Neighbouring results of a thread that are stored at once."""
+def _store_vector(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size) -> Size:
+    """Neighbouring results that a thread stores at once: its own of one of so many ``tiles`` along n, or, of elements
+    so narrow that these are no whole sector, what it has once the threads of a row have exchanged theirs."""
     own = fragment_loops(instruction)[1][-1][1]
     if op.where:
         return 1
@@ -156,7 +158,12 @@ def _store_vector(op: TensorOp, roles: Roles, instruction: Instruction) -> int:
     if is_divided(store, roles.n or ""):
         return 1
     beside = [load for load in op.result_loads() if roles.n in load.axes()]
-    return min(copy_vector(op, load, roles.n or "", own) for load in (store, *beside))
+    widest = lambda most: min(copy_vector(op, load, roles.n or "", most) for load in (store, *beside))
+    exchanged = COLUMNS * own
+    narrow = instruction.layout != "opaque" and ITEMSIZE[op.output.dtype] * exchanged <= ROW_BYTES
+    if not narrow or widest(exchanged) < exchanged:
+        return widest(own)
+    return own + (exchanged - own) * (tiles % COLUMNS == 0)
 
 
 __all__ = ["MatrixPlan", "axes_of", "matrix_stage"]

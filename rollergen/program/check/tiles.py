@@ -17,16 +17,20 @@ from rollergen.program.check.nest import layer_problem, power_of_two, refuse
 from rollergen.program.check.scans import check_scans
 from rollergen.program.layers import REGISTERS, block_capacity, managed_bytes
 from rollergen.program.matrix import (
+    COLUMNS,
     LEAST_WIDE,
     MOST_WIDE,
     PANEL_BYTES,
     ROW_BYTES,
     SWIZZLE,
+    exchanged_loops,
+    exchanges,
     factor_dtype,
     factors_of,
     first_fragment_loop,
     fragment_loops,
     matrix_axes,
+    matrix_instruction,
     matrix_operands,
 )
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy, KeptRow, Stage
@@ -42,7 +46,7 @@ def check_tiles(
     check_accumulator(stage, axes, first_inner, device)
     check_scans(stage, axes)
     _check_kept_rows(stage, device)
-    _check_store(stage, axes)
+    _check_store(stage, axes, device)
     _check_lines(stage, axes)
     _check_prefetch(stage, device)
     _check_adds(stage)
@@ -92,17 +96,19 @@ def _check_kept_in_output(stage: Stage, where: str, kept_row: KeptRow) -> None:
         )
 
 
-def _check_store(stage: Stage, axes: Mapping[str, Axis]) -> None:
+def _check_store(stage: Stage, axes: Mapping[str, Axis], device: Device | None) -> None:
     vector = stage.store.vector
     if not power_of_two(vector):
         raise refuse(stage, f"store.vector is {vector}; expected a power of 2")
     if vector == 1:
         return
     offset, put = stage.op.stored().offset(), put_of(stage.op)
+    exchanged = _exchanged_axis(stage, device)
     for loop in stage.loops:
         if put is not None and put.side_by_side(loop.axis) % vector:
             continue
-        if loop.kind == UNROLL and loop.stride == 1 and loop.extent % vector == 0:
+        neighbours = loop.extent * (COLUMNS if loop.axis == exchanged else 1)
+        if loop.kind == UNROLL and loop.stride == 1 and neighbours % vector == 0:
             tested = any(loop.axis in bound.index.axes() for bound in stage.op.where)
             if not tested and side_by_side(offset, loop.axis, axes[loop.axis].extent, vector):
                 return
@@ -111,6 +117,20 @@ def _check_store(stage: Stage, axes: Mapping[str, Axis]) -> None:
         f"store.vector is {vector}; expected 1, as no unroll loop's neighbours are adjacent and aligned in "
         f"{stage.op.output.name} at offset {offset}",
     )
+
+
+def _exchanged_axis(stage: Stage, device: Device | None) -> str:
+    """The axis along which threads exchange results before they store them; "" where they do not."""
+    one = matrix_instruction(stage, device) if device is not None else None
+    if one is None or one.layout == "opaque" or not exchanges(stage, one):
+        return ""
+    tiles = exchanged_loops(stage, one)[0]
+    if tiles < 0 or stage.loops[tiles].extent % COLUMNS or stage.store.vector != one.n:
+        raise refuse(
+            stage, f"store.vector is {stage.store.vector}; expected {one.n // COLUMNS} at most, or {one.n} where the "
+            f"tiles of a thread along n are a multiple of {COLUMNS}, whose results the threads of a row exchange"
+        )  # fmt: skip
+    return stage.loops[tiles].axis
 
 
 def _check_lines(stage: Stage, axes: Mapping[str, Axis]) -> None:

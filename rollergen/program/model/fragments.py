@@ -15,6 +15,7 @@ from rollergen.hal.spec import Device, Instruction, MemoryLayer
 from rollergen.program.matrix import (
     ROW_BYTES,
     Operands,
+    exchanges,
     factor_dtype,
     first_fragment_loop,
     matrix_axes,
@@ -139,6 +140,17 @@ def _results_through(
     service = _row_service(scratch_pitch(one) * ITEMSIZE[one.accumulator_dtype], device.layer(layer))
     each = count * one.accumulator_registers / _REGISTERS_AT_ONCE
     return tuple(Access(-2, role, layer, each, ROW_BYTES, service, reduces=False) for role in ("write", "read"))
+
+
+def exchanged_results(nest: Nest, device: Device) -> Number:
+    """Results of one thread in one block that come to it from others of its row before they are stored: all, each by
+    one exchange (two for each of the pairs in which half are given away)."""
+    one = instruction_of(nest, device)
+    if one is None:
+        return 0
+    rows, columns = tiles(nest, device)
+    each = rows * columns * nest.facts.components * (one.m * one.n // one.lanes)
+    return each * exchanges(nest.stage, one)
 
 
 @lru_cache(maxsize=256)

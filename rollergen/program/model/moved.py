@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
+from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges
 from rollergen.program.model.access import Access, direct_access, fill_accesses, register_accesses
 from rollergen.program.model.combining import Combining, combining_of, scan_steps, shared_points
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Phase
-from rollergen.program.model.fragments import fragment_accesses, instruction_of
+from rollergen.program.model.fragments import exchanged_results, fragment_accesses, instruction_of
 from rollergen.program.model.levels import block_slots
 from rollergen.program.model.memory import Stream
 from rollergen.program.model.nest import Nest, results_wait, unbuffered
@@ -75,6 +77,10 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
     for copy in nest.stage.copies:
         if copy.to_layer != device.layers[0].name:
             accesses += fill_accesses(nest, device, copy)
+    exchanged = exchanged_results(nest, device)
+    if not is_nothing(exchanged) and device.kind.block_layer:
+        accesses.append(Access(-2, "exchange", device.kind.block_layer, exchanged, 4, reduces=False))
+        slots = slots + _CHOICES * exchanged
     accesses += _stores(nest, device)
     together = combining_of(nest, device, costs, most(entries, 1) * scan_steps(nest))
     accesses += together.accesses
@@ -83,6 +89,10 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
     if matrix is not None:
         steps = steps / matrix.k
     return Moved(slots, tuple(phase_reads), steps, entries, tile, tuple(accesses), _streams(nest), together)
+
+
+_CHOICES = 3
+"""Instructions beside an exchange of a result with another thread: which of two to give, and where what comes goes."""
 
 
 def phase_loops(nest: Nest, phase: Phase) -> tuple[int, ...]:
@@ -161,14 +171,28 @@ def _stores(nest: Nest, device: Device) -> list[Access]:
     waiting = results_wait(nest)
     roles = ("write",) if is_nothing(waiting) else ("write", "read_back")
     target = nest.facts.store
+    own = _exchanged(nest, device)
     found = [
-        direct_access(nest, device, target, -1, loops, None, role=role, vector=vector, reduces=False) for role in roles
+        direct_access(own, device, target, -1, loops, None, role=role, vector=vector, reduces=False) for role in roles
     ]
     if len(found) > 1:
         found[1] = replace(found[1], count=found[1].count * waiting)
     if nest.stage.store.prefetch_distance:
         found.append(replace(found[0], role="ahead_read", width_bytes=target.itemsize, split=1, broken=0, tested=0))
     return found
+
+
+def _exchanged(nest: Nest, device: Device) -> Nest:
+    """The nest of results that threads of a row have exchanged: neighbouring ones are as far apart as their vectors are
+    long."""
+    one = instruction_of(nest, device)
+    if one is None or is_nothing(exchanges(nest.stage, one)):
+        return nest
+    thread = exchanged_loops(nest.stage, one)[1]
+    loops = list(nest.loops)
+    apart: Any = loops[thread].stride * choose(exchanges(nest.stage, one), COLUMNS, 1)
+    loops[thread] = replace(loops[thread], stride=apart)
+    return replace(nest, loops=tuple(loops))
 
 
 def _store_loops(nest: Nest) -> tuple[int, ...]:
