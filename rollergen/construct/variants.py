@@ -9,6 +9,7 @@ from rollergen.construct.roles import contraction_roles
 from rollergen.expr.aligned_rows import aligned_rows
 from rollergen.expr.dots import dot_products
 from rollergen.expr.implicit_gemm import implicit_gemm
+from rollergen.expr.inner_sums import sums_inside
 from rollergen.expr.joining import joined
 from rollergen.expr.packing import Prepared, in_single
 from rollergen.expr.padding import pad_view, with_halo
@@ -19,7 +20,7 @@ from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.lane_windows import window_places
-from rollergen.program.matrix import ROW_BYTES
+from rollergen.program.matrix import ROW_BYTES, TF32
 from rollergen.tile.rules import contiguous_axis, vector_lanes
 
 
@@ -54,6 +55,8 @@ def variants(op: TensorOp, device: Device, dots: bool = True) -> Iterator[Varian
         yield from _prepared_variants("in float32", in_single(op), device)
         return
     yield from _staged_variants(op)
+    if _by_matrices(op, device):
+        yield from _gathered_variants(op)
     rows = aligned_rows(op, ROW_BYTES) if device.kind.matrix_instructions else None
     if rows is not None:
         yield from _variant("aligned rows", rows.copies, rows.op)
@@ -73,6 +76,25 @@ def _staged_variants(op: TensorOp) -> Iterator[Variant]:
     merged = () if gemm is None else tuple(_variant("implicit GEMM", (), gemm))
     # Merged axes may leave none that is contiguous in the output and an operand.
     yield from merged or _variant("direct", (), op)
+
+
+def _by_matrices(op: TensorOp, device: Device) -> bool:
+    """Whether the device multiplies the op's factors, as they are, by matrix instructions."""
+    dtypes = {one.dtype for one in device.instructions if one.is_matrix and one.dtype != TF32}
+    return device.kind.matrix_instructions and all(load.dtype in dtypes for load in op.body_loads())
+
+
+def _gathered_variants(op: TensorOp) -> Iterator[Variant]:
+    """Of convolutions whose images lie channels first: results of one image in a block, so that vectors store rows of
+    it; windows of a copy that lies channels last."""
+    by_image = implicit_gemm(op, by_image=True)
+    if by_image is not None:
+        yield from _variant("implicit GEMM by image", (), by_image)
+    inside = sums_inside(op)
+    if inside is not None:
+        gemm = implicit_gemm(inside.op, by_image=True) or implicit_gemm(inside.op)
+        if gemm is not None:
+            yield from _variant("channels last", inside.copies, gemm)
 
 
 def _prepared_variants(name: str, prepared: Prepared | None, device: Device) -> Iterator[Variant]:

@@ -9,13 +9,16 @@ from rollergen.expr.values import Binary, Load, Value, axes_of, walk
 from rollergen.expr.views import Indices, Shape, merged, merged_index, reduced, simplified
 
 
-def implicit_gemm(op: TensorOp) -> TensorOp | None:
+def implicit_gemm(op: TensorOp, by_image: bool = False) -> TensorOp | None:
     """The implicit-GEMM variant of `op`, its axes in the order batch, m, n, k.
 
     m has the spatial axes that only the operand with plain indices (the weights) varies along, n
     those that only the other one (the image) does, batch those of both; the reduced axes are k, in
     the weights' order.  Indices become quotients and remainders: operand tiles are gathered on load.
     None where nothing would be merged, or an operand is not reused (then it is no matrix product).
+
+    ``by_image``: of m or n, whichever has the output's last axis, only those are merged that are neighbours in the
+    output, and the others stay apart, so that the results of a row are stored by vectors; None where that are all.
     """
     operands = _operands(op)
     if operands is None:
@@ -30,9 +33,14 @@ def implicit_gemm(op: TensorOp) -> TensorOp | None:
     k = sorted(op.of_role("reduce"), key=lambda axis: _place(order, axis))
     if not m or not n or len(m + n + batch) < len(spatial) or max(map(len, (m, n, batch, k))) < 2:
         return None
+    rows = n if _neighbours(op.target, n) else m
+    apart = rows[: -_neighbours(op.target, rows) or None] if by_image else []
+    if by_image and len(apart) in (0, len(rows)):
+        return None
+    del rows[: len(apart)]
     for group in (batch, m, n, k):
         op = _merged(op, [axis.name for axis in group])
-    first = [group[0].name for group in (batch, m, n, k) if group]
+    first = [*(axis.name for axis in apart), *(group[0].name for group in (batch, m, n, k) if group)]
     axes = tuple(op.axis(name) for name in first)
     return TensorOp(
         op.output, axes, op.target, op.result, op.reductions, op.where
@@ -59,6 +67,14 @@ def _is_plain(value: Value) -> bool:
         not load.guard and all(index == Index.axis(str(index.terms[0][0])) for index in load.indices if index.terms)
         for load in loads
     )
+
+
+def _neighbours(target: Indices, axes: list[Axis]) -> int:
+    """How many of the last of the axes are dimensions of the output one after the other, up to its last one."""
+    count = 0
+    while count < min(len(axes), len(target)) and target[-1 - count] == Index.axis(axes[-1 - count].name):
+        count += 1
+    return count
 
 
 def _place(indices: Indices, axis: Axis) -> int:

@@ -31,7 +31,7 @@ from rollergen.tile.rules import CodeShapes
 from tests.agreement.readers import assert_values, small_integers
 from tests.cuda.host import COPIES_AT_ONCE, PRODUCTS_LATE, REVERSE, HostError, compiler, seeded
 from tests.cuda.test_programs import executed
-from tests.matrices import gated, matmul, planned
+from tests.matrices import gated, matmul, nhwc_convolution, planned
 
 on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 compiled = pytest.mark.skipif(not nvrtc.is_installed(), reason="no NVRTC")
@@ -66,6 +66,20 @@ def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
         assert all(np.array_equal(got[key], wanted[key]) for key in wanted), modes
     rounded = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(made.outputs[0].dtype, 0.0)
     assert_values(expression, made, got, arrays, None, rounded)
+
+
+@on_host
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gathered_factors_of_convolutions_go_through_them(dtype):
+    expression = nhwc_convolution(2, 9, 7, 64, 64, 3, dtype)
+    ranked = construct(canonicalize(expression), H200, top_k=10)
+    made = next(one.program for one in ranked if "wgmma" in one.program.stages[-1].compute.instruction)
+    arrays, source = small_integers(made), emit(made, H200, "cuda")
+    wanted = interpret(made, arrays, H200).outputs
+    for modes in MODES:
+        got = executed(made, source, arrays, modes)
+        assert all(np.array_equal(got[key], wanted[key]) for key in wanted), modes
+    assert_values(expression, made, got, arrays, None, {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype])
 
 
 RING = MatrixPlan("wgmma", 1, 16, 2, 1, 4, 4)

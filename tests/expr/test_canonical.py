@@ -1,6 +1,7 @@
 """Stages and their canonical form compute what the expression says."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.implicit_gemm import implicit_gemm
+from rollergen.expr.inner_sums import sums_inside
 from rollergen.expr.one_stage import RowLimits
+from rollergen.expr.packing import Prepared
 from rollergen.expr.stages import cut
 from tests.expr.graphs import run
 
@@ -21,13 +24,35 @@ def small_integers(shape, seed=0):
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(float)
 
 
+def by_image(op):
+    return implicit_gemm(op, by_image=True)
+
+
+def merged_inside(op):
+    prepared = sums_inside(op)
+    made = prepared and (by_image(prepared.op) or implicit_gemm(prepared.op))
+    return made and replace(prepared, op=made)
+
+
+def graph_of(graph, variant):
+    """The graph with its tensor ops in a variant, those that have it, and what this copies beforehand."""
+    ops, made = [], []
+    for op in graph.tensor_ops:
+        found = variant(op) or op
+        copies = found.copies if isinstance(found, Prepared) else ()
+        ops += [*copies, found.op if isinstance(found, Prepared) else found]
+        made += [copy.output for copy in copies]
+    return type(graph)(graph.inputs, graph.outputs, (*graph.temporaries, *made), tuple(ops))
+
+
 def agree(expression, *arrays, **arguments):
-    """The cut, canonical (with all stored that may be, too) and implicit-GEMM stages of `expression` give its definition's values."""
+    """The stages of `expression`, cut and canonical (with all stored that may be, too), and the variants of contractions
+    give its definition's values."""
     expected = expression.evaluate(*arrays)
     cut_graph, graph = cut(expression, **arguments), canonicalize(expression, **arguments)
-    gemms = tuple(implicit_gemm(d) or d for d in graph.tensor_ops)
+    others = [graph_of(graph, variant) for variant in (implicit_gemm, by_image, sums_inside, merged_inside)]
     most = canonicalize(expression, **arguments, seconds=lambda some: -len(some.tensor_ops), bare=True)
-    for one in (cut_graph, graph, most, type(graph)(graph.inputs, graph.outputs, graph.temporaries, gemms)):
+    for one in (cut_graph, graph, most, *others):
         (found,) = run(one, arrays).values()
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
     return graph

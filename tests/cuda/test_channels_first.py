@@ -1,0 +1,83 @@
+"""Convolutions of images that lie channels first, by matrix instructions: image by image, or of a copy that lies
+channels last."""
+
+from __future__ import annotations
+
+import pytest
+
+import rollergen as rg
+from rollergen.construct.choose import program_of
+from rollergen.construct.ledger import Ledger
+from rollergen.construct.matrix_space import matrix_candidates
+from rollergen.construct.variants import variants
+from rollergen.emit import emit
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.load import load_device
+from rollergen.program.check import check
+from rollergen.program.interpreter import interpret
+from rollergen.tile.rules import AlignmentRules
+from tests.agreement.readers import assert_values, small_integers
+from tests.cuda.host import compiler
+from tests.cuda.test_programs import executed
+
+on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+T = rg.tensor
+ROUNDED = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "int8": 0.0}
+
+
+def convolution(dtype, taps=3, constant=False, **how):
+    weights = T("W", (24, 32, taps, taps), dtype, constant=constant)
+    return rg.ops.conv2d(T("X", (3, 32, 9, 8), dtype), weights, **how)
+
+
+def programs(name, expression, on):
+    """The best programs by matrix instructions of one variant."""
+    graph, device = canonicalize(expression), load_device(on)
+    (variant,) = [one for one in variants(graph.tensor_ops[0], device) if one.name == name]
+    found = matrix_candidates(variant, device, AlignmentRules(), 2, Ledger())
+    return [program_of(graph, device, (one,)).program for one in found]
+
+
+def assert_right(expression, made, on, dtype):
+    device, arrays = load_device(on), small_integers(made)
+    check(made, device)
+    got = executed(made, emit(made, device, "cuda"), arrays)
+    assert_values(expression, made, got, arrays, None, ROUNDED[dtype])
+    counted = interpret(made, arrays, device).outputs
+    assert_values(expression, made, counted, arrays, None, ROUNDED[dtype])
+
+
+@on_host
+@pytest.mark.parametrize(
+    "on, dtype, how",
+    [
+        ("h200", "float16", {"padding": 1}), ("a100", "bfloat16", {"padding": 1, "stride": 2}),
+        ("v100", "float16", {"dilation": 2, "padding": 2}), ("a100", "int8", {}),
+    ],
+)  # fmt: skip
+def test_windows_are_taken_of_a_copy_that_lies_channels_last(on, dtype, how):
+    expression = convolution(dtype, **how)
+    made = programs("channels last", expression, on)[0]
+    assert {x.name: x.shape for x in made.temporaries}["X_turned"] == (3, 9, 8, 32)
+    assert_right(expression, made, on, dtype)
+
+
+@on_host
+@pytest.mark.parametrize("on, dtype", [("h200", "float16"), ("a100", "bfloat16"), ("v100", "float16")])
+@pytest.mark.parametrize("taps", [1, 3])
+def test_results_of_one_image_are_stored_by_vectors(on, dtype, taps):
+    expression = convolution(dtype, taps, padding=taps // 2)
+    made = programs("implicit GEMM by image", expression, on)[0]
+    assert len(made.stages) == 1 and made.stages[0].store.vector > 1
+    assert_right(expression, made, on, dtype)
+
+
+def test_constant_weights_are_turned_once():
+    made = programs("channels last", convolution("float16", constant=True), "h200")[0]
+    assert {stage.name: stage.once for stage in made.stages[:2]} == {"copy_X_turned": False, "copy_W_turned": True}
+
+
+def test_other_dtypes_are_left_as_they_lie():
+    (op,) = canonicalize(convolution("float32", padding=1)).tensor_ops
+    names = [one.name for one in variants(op, load_device("h200"))]
+    assert names and not {"channels last", "implicit GEMM by image"} & set(names)

@@ -1,0 +1,114 @@
+"""Narrow results that the threads of a row exchange before they store them: all readers agree, faults are found."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.emit import emit
+from rollergen.errors import ProgramError
+from rollergen.hal.load import load_device
+from rollergen.program.assemble.matrix import MatrixPlan
+from rollergen.program.check import check
+from rollergen.program.interpreter import interpret
+from rollergen.program.model import predict_stage
+from tests.agreement.readers import assert_values, small_integers
+from tests.cuda.host import HostError, compiler, seeded
+from tests.cuda.test_programs import executed
+from tests.matrices import T, gated, matmul, planned
+
+on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+
+def with_bias_and_residual(dtype):
+    product = rg.ops.bias_add(matmul(72, 48, 64, dtype), T("bias", (64,), dtype), axis=-1)
+    return rg.ops.relu(rg.ops.add(product, T("R", (72, 64), dtype)))
+
+
+CASES = {
+    "mma, float16": ("a100", matmul(75, 37, 64), MatrixPlan("mma", 1, 4, 2, 1, 2)),
+    "mma, two groups of tiles": ("a100", matmul(40, 64, 128), MatrixPlan("mma", 2, 8, 1, 2, 2, 2)),
+    "mma, bfloat16": ("h200", matmul(75, 37, 64, "bfloat16"), MatrixPlan("mma_bf16", 1, 4, 2, 1, 2)),
+    "mma, columns beyond the end": ("a100", matmul(40, 64, 72), MatrixPlan("mma", 2, 4, 1, 1, 2, 2)),
+    "mma, int8 results": (
+        "a100", rg.ops.cast(matmul(75, 32, 64, "int8"), "int8"), MatrixPlan("mma_s8", 1, 4, 2, 1, 1),
+    ),
+    "mma, gated": ("a100", gated(40, 48, 64), MatrixPlan("mma", 1, 4, 1, 1, 2)),
+    "mma, bias and residual": ("a100", with_bias_and_residual("float16"), MatrixPlan("mma", 1, 4, 1, 2, 2)),
+    "wgmma": ("h200", matmul(136, 64, 136), MatrixPlan("wgmma", 1, 8, 2, 1, 4, 3)),
+    "wgmma, bias and residual": ("h200", with_bias_and_residual("bfloat16"), MatrixPlan("wgmma_bf16", 1, 8, 1, 1, 4, 3)),
+}  # fmt: skip
+
+
+@on_host
+@pytest.mark.parametrize("name", CASES)
+def test_cuda_text_computes_what_the_interpreter_computes(name):
+    device_name, expression, plan = CASES[name]
+    device = load_device(device_name)
+    made = planned(expression, device, plan)
+    arrays, source = small_integers(made), emit(made, device, "cuda")
+    assert made.stages[0].store.vector == 8 and "exchange_results(" in source.text
+    got = executed(made, source, arrays)
+    wanted = interpret(made, arrays, device).outputs
+    assert all(np.array_equal(got[key], wanted[key]) for key in wanted)
+    rounded = {"float16": 2.0**-11, "bfloat16": 2.0**-7}.get(made.outputs[0].dtype, 0.0)
+    assert_values(expression, made, got, arrays, None, rounded)
+
+
+FAULTS = {
+    "other neighbours": (r"\*at\[0\], \*at\[1\], 1", "*at[0], *at[1], 2"),
+    "the given one kept": (r"upper \? one : other", "upper ? other : one"),
+    "no second step": (r"exchange_with\(\*at\[0\], \*at\[2\], 2\);", ""),
+    "vectors too near": (r"(out_at = .*)\*8;", r"\1*2;"),
+}
+
+
+@on_host
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_seeded_fault_is_found(fault):
+    device_name, expression, plan = CASES["mma, float16"]
+    device = load_device(device_name)
+    made = planned(expression, device, plan)
+    source, arrays = emit(made, device, "cuda"), small_integers(made)
+    changed = seeded(source, *FAULTS[fault])
+    wanted = interpret(made, arrays, device).outputs
+    try:
+        got = executed(made, changed, arrays)
+    except HostError:  # of an access that is not aligned
+        return
+    assert not all(np.array_equal(got[key], wanted[key]) for key in wanted)
+
+
+@pytest.mark.parametrize("tiles, dtype", [(2, "float16"), (4, "float32")])
+def test_few_tiles_and_wide_results_stay_where_they_are(tiles, dtype):
+    device = load_device("a100")
+    expression = matmul(64, 64, 64) if dtype == "float16" else rg.ops.matmul(
+        T("A", (64, 64), "float16"), T("B", (64, 64), "float16"), dtype="float32"
+    )  # fmt: skip
+    made = planned(expression, device, MatrixPlan("mma", 1, tiles, 1, 1, 2))
+    assert made.outputs[0].dtype == dtype and made.stages[0].store.vector == 2
+    assert "exchange_results" not in emit(made, device, "cuda").text
+
+
+def test_a_vector_of_more_than_whole_tiles_is_refused():
+    device = load_device("a100")
+    made = planned(matmul(64, 64, 64), device, MatrixPlan("mma", 1, 2, 1, 1, 2))
+    (stage,) = made.stages
+    wide = replace(made, stages=(replace(stage, store=replace(stage.store, vector=8)),))
+    with pytest.raises(ProgramError, match=re.escape("store.vector is 8; expected 2 at most, or 8 where the tiles")):
+        check(wide, device)
+
+
+def test_it_is_predicted_to_write_fewer_wavefronts_and_to_take_instructions():
+    device = load_device("h200")
+    made = planned(matmul(4096, 64, 4096), device, MatrixPlan("mma", 4, 8, 2, 2, 2, 3))
+    (stage,) = made.stages
+    apart = replace(stage, store=replace(stage.store, vector=2))
+    clocks = [
+        {limit.name: limit.seconds for limit in predict_stage(one, device).limiters} for one in (stage, apart)
+    ]  # fmt: skip
+    assert clocks[0]["shared path"] < clocks[1]["shared path"] and clocks[0]["issue"] > clocks[1]["issue"]
