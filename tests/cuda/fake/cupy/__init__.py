@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import re
 import threading
@@ -146,6 +147,8 @@ def from_dlpack(thing):
 
 _PROGRAMS: dict[int, SimpleNamespace] = {}
 """What NVRTC holds."""
+_HANDLES = itertools.count(1)
+"""Of its programs: several threads compile at once."""
 LOADED: list[str] = []
 """Texts of the modules that are loaded."""
 _FUNCTIONS: dict[int, Function] = {}
@@ -181,7 +184,7 @@ class nvrtc:
 
     def createProgram(text, name, headers, include_names):
         assert type(text) is type(name) is str and not headers and not include_names
-        handle = len(_PROGRAMS) + 1
+        handle = next(_HANDLES)
         _PROGRAMS[handle] = SimpleNamespace(text=text, log="", options=())
         return handle
 
