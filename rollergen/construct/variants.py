@@ -85,8 +85,8 @@ def _by_matrices(op: TensorOp, device: Device) -> bool:
 
 
 def _gathered_variants(op: TensorOp) -> Iterator[Variant]:
-    """Of convolutions whose images lie channels first: results of one image in a block, so that vectors store rows of
-    it; windows of a copy that lies channels last."""
+    """For NCHW convolutions: a block computes results of one image, so that vectors store them; or the convolution runs
+    on an NHWC copy."""
     by_image = implicit_gemm(op, by_image=True)
     if by_image is not None:
         yield from _variant("implicit GEMM by image", (), by_image)

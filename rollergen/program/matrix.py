@@ -157,11 +157,12 @@ def first_fragment_loop(stage: Stage, device: Device) -> int:
 
 
 def exchanges(stage: Stage, instruction: Instruction) -> bool:
-    """Whether the threads of a row exchange results before they store them, so that each stores as many neighbours of
-    one row as `COLUMNS` threads have of a tile: a quarter of `COLUMNS` tiles each, 16 bytes of half floats.  Without, a
-    warp writes half of each sector of 32 bytes (measured on an H200: 51 MB of float16 by 4 bytes a thread in 63 us, by
-    16 in 36)."""
-    return stage.store.vector > instruction.n // COLUMNS  # an array of them for a batch
+    """Whether the `COLUMNS` threads of a row exchange results before they store them.
+
+    Each then has a tile's whole row of one in `COLUMNS` tiles: 16 bytes of half floats.  Without, each has 4 bytes of
+    every tile, and a warp writes half of each sector of 32 bytes (an H200 stores 51 MB of float16 in 63 us by 4 bytes a
+    thread, in 36 by 16).  For a batch of programs: an array."""
+    return stage.store.vector > instruction.n // COLUMNS
 
 
 def exchanged_loops(stage: Stage, instruction: Instruction) -> tuple[int, int, int]:

@@ -149,8 +149,8 @@ def _copies(
 
 
 def _store_vector(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size) -> Size:
-    """Neighbouring results that a thread stores at once: its own of one of so many ``tiles`` along n, or, of elements
-    so narrow that these are no whole sector, what it has once the threads of a row have exchanged theirs."""
+    """Neighbouring results that a thread stores at once: those that it has of one tile, or a tile's whole row where the
+    threads of a row exchange theirs (`exchanges`): of narrow elements, and of so many ``tiles`` along n."""
     own = fragment_loops(instruction)[1][-1][1]
     if op.where:
         return 1

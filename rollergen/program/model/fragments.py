@@ -143,8 +143,8 @@ def _results_through(
 
 
 def exchanged_results(nest: Nest, device: Device) -> Number:
-    """Results of one thread in one block that come to it from others of its row before they are stored: all, each by
-    one exchange (two for each of the pairs in which half are given away)."""
+    """Warp shuffles of one thread in one block that exchange results before they are stored: one for each result, as
+    each of two steps gives half of them away."""
     one = instruction_of(nest, device)
     if one is None:
         return 0

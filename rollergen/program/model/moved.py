@@ -183,8 +183,7 @@ def _stores(nest: Nest, device: Device) -> list[Access]:
 
 
 def _exchanged(nest: Nest, device: Device) -> Nest:
-    """The nest of results that threads of a row have exchanged: neighbouring ones are as far apart as their vectors are
-    long."""
+    """The nest as stores see it: where threads of a row have exchanged results, they lie a whole vector apart."""
     one = instruction_of(nest, device)
     if one is None or is_nothing(exchanges(nest.stage, one)):
         return nest
