@@ -67,7 +67,9 @@ def probed(device: str) -> tuple[list[Row], dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "probed.json"
         words = ["devices", "probe", "--opencl", device, "-o", str(path), "--json"]
-        told = subprocess.run([sys.executable, "-m", "rollergen", *words], capture_output=True, text=True, check=True)
+        told = subprocess.run([sys.executable, "-m", "rollergen", *words], capture_output=True, text=True)
+        if told.returncode:
+            raise SystemExit(f"rollergen {' '.join(words)}:\n{told.stderr or told.stdout}")
         found = json.loads(told.stdout)
         return found["measured"], json.loads(path.read_text())
 

@@ -28,11 +28,12 @@ class Patience:
 
     ``readings`` of a figure stand in a round, of which the best counts.  A figure has settled when the best rounds of
     the first and of the second half of the time lie `within` of one another.  There are ``least_rounds`` for
-    ``least_s`` seconds at least, and then more of what has not settled, until ``most_s`` have passed.
+    ``least_s`` seconds at least, and then more of what does not lie `near`, until ``most_s`` have passed.
     """
 
     readings: int = 2
     within: float = 0.05
+    near: float = 0.02
     least_rounds: int = 8
     least_s: float = 25.0
     most_s: float = 120.0
@@ -62,10 +63,10 @@ def in_turns(meters: Mapping[Key, Meter], patience: Patience = USUAL) -> Settled
             continue
         reached = {key: _halves(rounds[key], meter.less) for key, meter in meters.items()}
         apart = {key: max(both) / min(both) - 1 for key, both in reached.items()}
-        read = {key for key, much in apart.items() if much > patience.within}
+        read = {key for key, much in apart.items() if much > patience.near}
         if not read or took >= patience.most_s:
             figures = {key: _figure(reached[key], rounds[key], meter.less) for key, meter in meters.items()}
-            return Settled(figures, {key: apart[key] for key in meters if key in read})
+            return Settled(figures, {key: much for key, much in apart.items() if much > patience.within})
 
 
 def _halves(rounds: list[float], less: bool) -> tuple[float, float]:

@@ -1,8 +1,8 @@
 """Micro-benchmarks of an OpenCL device with memory of its own: peaks, bandwidths by access width, banks, latencies,
 launches, copies.
 
-Each is a `Meter`, compiled once and read as often as its reader likes.  Every loop's length is an argument, made longer
-until a launch takes `LEAST_S`.  Times are the device's, or the host's where events tell nothing.  OpenCL has no clock
+Each is a `Meter`, compiled once and read as often as its reader likes.  A launch is given more steps of a loop, or more
+blocks, until it takes `LEAST_S`.  Times are the device's, or the host's where events tell nothing.  OpenCL has no clock
 of the units: what is counted in clocks stands on the clock that the driver tells.
 """
 
@@ -27,12 +27,25 @@ CHAINS = 8
 """Independent accumulators of a thread, or loads on their way."""
 WIDTHS = (1, 2, 4)
 """Floats that one load reads."""
+LOADS = 16
+"""Loads or stores of a thread, each beside those of the other threads of its block.  There is no loop about them: a CPU
+takes one thread's steps after the other, each in another page (so read, PoCL's memory seemed to give 4 GB/s of 25)."""
+CHASED = 64
+"""Dependent loads of a step."""
+PASSES = 4
+"""So many times a reading of memory goes through it: of one pass the best on a shared machine was 31 to 41 GB/s in four
+runs, where most were 28."""
 LEAST_S = 4e-3
-MOST_STEPS = 1 << 22
+BY_HOST_S = 4
+"""So many times as long where the host's clock counts a launch's overhead too."""
+MOST_STEPS = 1 << 15
+"""Llvmpipe leaves loops after 65,535 steps in all (LP_MAX_TGSI_LOOP_ITERATIONS of Mesa): its chases seemed to take 0.05
+clocks a load."""
 _GROWS = 1.5
 """A launch whose steps are what takes time takes so many times as long as one of half of them.  Without, a first launch
 that waited ended the search: two probes of rusticl, by the host's clock, gave 0.945 and 7.35 multiply-adds a clock."""
-ROWS_S = 50e-3
+ROWS_S = 200e-3
+"""So long launches are timed for one reading: the quickest row of a quarter of it was 2.2 to 3 us (Intel)."""
 _AT = "get_global_id(0)"
 
 _PEAKS = {
@@ -51,7 +64,7 @@ _PEAKS = {
 class Sizes:
     """Bytes that surely lie in each layer."""
 
-    l1: int = 1 << 12
+    l1: int = 1 << 13
     l2: int = 1 << 18
     dram: int = 1 << 27
     chased: int = 1 << 29
@@ -100,34 +113,43 @@ class OpenCLBench:
         return {width: self._reading(layer, width, size) for width in WIDTHS}
 
     def _reading(self, layer: str, width: int, size: int) -> Meter:
-        """Of l1 every block walks the whole set; else all threads share it."""
+        """Of l1 every block reads the same; else all blocks share the set."""
         vector = f"float{width}" if width > 1 else "float"
-        lanes = "abcd"
         count = size // (4 * width)
-        first, step = ("get_local_id(0)", "get_local_size(0)") if layer == "l1" else (_AT, "get_global_size(0)")
-        loads = " ".join(f"{name} += in[(i + {n} * {step}) & {count - 1}];" for n, name in enumerate(lanes))
-        summed = " + ".join(lanes)
-        parts = " + ".join(f"({summed}).s{i}" for i in range(width)) if width > 1 else summed
-        text = f"""kernel void reading(global float *out, global const {vector} *in, int steps) {{
-  {" ".join(f"{vector} {name} = 0;" for name in lanes)}
-  int i = {first};
-  for (int k = 0; k < steps; k++) {{ {loads} i += {len(lanes)} * {step}; }}
-  out[{_AT}] = {parts};
+        loads = " + ".join(f"in[{at}]" for at in _spots(count))
+        parts = " + ".join(f"sum.s{i}" for i in range(width)) if width > 1 else "sum"
+        text = f"""kernel void reading(global float *out, global const {vector} *in, uint side) {{
+  uint from = {"0" if layer == "l1" else self._part(count)};
+  {vector} sum = {loads};
+  float all = {parts};
+  if (all == 0.5f) out[0] = all;
 }}
 """
-        amount = 4e-9 * width * len(lanes) * self.blocks * self.threads
-        return self._rate(text, "reading", amount, self._out, partial(self._zeros, size // 4), moves=layer == "dram")
+        made = partial(self._zeros, size // 4)
+        return self._by_blocks(text, "reading", 4 * width, size, self._out, made, moves=layer != "l1")
 
     def writing_gb_s(self) -> Meter:
         """GB/s of the whole chip that writes to memory, in vectors of four floats."""
-        count = self.sizes.dram // 16
-        text = f"""kernel void writing(global float4 *out, int steps) {{
-  int i = {_AT};
-  for (int k = 0; k < steps; k++) {{ out[i & {count - 1}] = (float4)(1, 2, 3, k); i += get_global_size(0); }}
+        size, count = self.sizes.dram, self.sizes.dram // 16
+        stores = " ".join(f"out[{at}] = (float4)(1, 2, 3, {i});" for i, at in enumerate(_spots(count)))
+        text = f"""kernel void writing(global float4 *out, uint side) {{
+  uint from = {self._part(count)};
+  {stores}
 }}
 """
-        amount = 16e-9 * self.blocks * self.threads
-        return self._rate(text, "writing", amount, partial(self._zeros, 4 * count), moves=True)
+        return self._by_blocks(text, "writing", 16, size, partial(self._zeros, size // 4), moves=True)
+
+    def _part(self, count: int) -> str:
+        """Where a block begins in a set of `count` vectors: one part further in each round of the set, so that no unit
+        keeps the same part in its own cache."""
+        return f"(get_group_id(0) + get_group_id(0) / {max(1, count // (LOADS * self.threads))}) * {LOADS} * side"
+
+    def _by_blocks(self, text: str, entry: str, width: int, size: int, *buffers: Any, moves: bool) -> Meter:
+        """GB/s of blocks whose threads move `LOADS` vectors of so many bytes.  ``side``, the threads of a block, is an
+        argument, so that no compiler sees which loads are of one address.  Memory is gone through `PASSES` times at least."""
+        amount = 1e-9 * width * LOADS * self.blocks * self.threads
+        side = np.uint32(self.threads)
+        return self._rate(text, entry, amount, *buffers, side, moves=moves, least=int(PASSES * 1e-9 * size / amount))
 
     def shared_bytes_per_clock(self) -> dict[int, Meter]:
         """What a unit reads from shared memory in a clock, by the words between the lanes of a load."""
@@ -156,17 +178,17 @@ class OpenCLBench:
         if layer == "dram":
             size, near = self.sizes.chased, self.sizes.near
         chain = ring(size, near)
-        text = """kernel void chase(global int *out, global const int *next, int steps) {
+        text = f"""kernel void chase(global int *out, global const int *next, int steps) {{
   int at = out[0];
-  for (int k = 0; k < steps; k++) at = next[at];
+  for (int k = 0; k < steps; k++) {{ {CHASED * "at = next[at]; "}}}
   out[0] = at;
-}
+}}
 """
         made = partial(self.runtime.wrap, chain)
-        rate = self._rate(text, "chase", 1.0, self._zeros(1), made, blocks=1, threads=1, moves=layer == "dram")
+        rate = self._rate(text, "chase", CHASED, self._zeros(1), made, blocks=1, threads=1, moves=layer != "l1")
         return Meter(lambda: self.mhz * 1e6 / rate.read(), less=True)
 
-    def launch_us(self, launches: int = 64) -> Meter:
+    def launch_us(self, launches: int = 16) -> Meter:
         """Microseconds of one of several empty kernels in a row, by the host's clock: the quickest row of `ROWS_S`, for
         a driver's threads need some rows to be awake (PoCL: 1.8 us then, 3.5 to 12 before)."""
         kernel = self.runtime.compile("kernel void empty(global float *out) {}").kernel("empty")
@@ -197,11 +219,13 @@ class OpenCLBench:
 
     def _rate(
         self, text: str, entry: str, amount: float, *buffers: Any, blocks: int | None = None,
-        threads: int | None = None, moves: bool = False,
+        threads: int | None = None, moves: bool = False, least: int | None = None,
     ) -> Meter:  # fmt: skip
         """`amount` a step over the seconds of a step; ``buffers``: each one, or what makes it.
 
-        ``moves``: those that are made are made anew for each reading.  Where their pages lie decides how fast memory is
+        Steps are those of the kernel's loop, or, with the ``least`` of them, so many times as many blocks.
+
+        ``moves``: those that are made are made anew for each reading.  Where their pages lie decides how fast they are read
         (PoCL on pages of 4 KiB: chases of 525 to 970 clocks, one buffer's 616 to 730), and the best place counts.
         """
         kernel = self.runtime.compile(text).kernel(entry)
@@ -213,17 +237,19 @@ class OpenCLBench:
         blocks, threads = blocks or self.blocks, threads or self.threads
 
         def seconds(steps: int) -> float:
+            if least is not None:
+                return self.runtime.seconds(kernel, blocks * steps, threads)
             kernel.raw.set_arg(len(buffers), np.int32(steps))
             return self.runtime.seconds(kernel, blocks, threads)
 
-        least = lambda steps: min(seconds(steps) for _ in range(3))  # a launch that waits for others seems long enough
-        steps = 16
+        best = lambda steps: min(seconds(steps) for _ in range(3))  # a launch that waits for others seems long enough
+        steps, enough = max(16, least or 0), LEAST_S * (1 if self.runtime.events_tell else BY_HOST_S)
         seconds(steps)
         while steps < MOST_STEPS:
-            took = least(steps)
-            if took >= LEAST_S and took >= _GROWS * least(steps // 2):  # else a launch is what is long
+            took = best(steps)
+            if took >= enough and took >= _GROWS * best(steps // 2):  # else a launch is what is long
                 break
-            steps = min(MOST_STEPS, steps * max(2, min(16, int(1.2 * LEAST_S / took))))
+            steps = min(MOST_STEPS, steps * max(2, min(16, int(1.2 * enough / took))))
 
         def read() -> float:
             if moves:
@@ -241,6 +267,12 @@ class OpenCLBench:
         buffer = self.runtime.empty(4 * floats)
         self.runtime.fill(buffer, 0, 4 * floats, 0)
         return buffer
+
+
+def _spots(count: int) -> list[str]:
+    """Where a thread's vectors lie in a set of `count`: what differs between blocks is the same for all threads of one,
+    so that compilers for CPUs see vectors side by side."""
+    return [f"((from + {i} * side) & {count - 1}) + get_local_id(0)" for i in range(LOADS)]
 
 
 def widest(rates: Mapping[int, Figure]) -> int:

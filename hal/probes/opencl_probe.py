@@ -59,7 +59,7 @@ def probe_device(facts: Present, name: str, sizes: Sizes | None = None, patience
     found.values = {path: value for path, value in driver_figures(runtime, base) if path in known}
     found.how = dict.fromkeys(found.values, "told")
     units, mhz = int(found.values["units"]), float(found.values["clock_mhz"])
-    threads = min(MOST_THREADS, int(found.values["limits.threads_per_block"]))
+    threads = 1 << min(MOST_THREADS, int(found.values["limits.threads_per_block"])).bit_length() - 1
     bench = OpenCLBench(runtime, units, mhz, threads, sizes or _sizes(found))
     settled = in_turns(dict(_meters(found, base, bench)), patience)
     _keep(found, base, bench, settled)
@@ -71,11 +71,12 @@ def probe_device(facts: Present, name: str, sizes: Sizes | None = None, patience
 
 
 def _sizes(found: _Findings) -> Sizes:
-    """In each layer by far, and no more than an eighth of the memory.  Of memory so much that no cache holds it: the
-    largest one is not what drivers call the cache (Intel's tells its second level)."""
+    """A quarter of the cache that the driver tells, so that no nearer one holds it, and no more than an eighth of the
+    memory.  Of memory so much that no cache holds it: the largest one is not what drivers call the cache (Intel's tells
+    its second level)."""
     memory, cache = found.values["dram.capacity_bytes"], found.values.get("l2.capacity_bytes", 1 << 22)
     dram, chased = (1 << int(min(memory / 8, most)).bit_length() - 1 for most in (DRAM_BYTES, CHASED_BYTES))
-    l2 = 1 << int(min(1 << 20, cache / 4)).bit_length() - 1
+    l2 = 1 << int(cache / 4).bit_length() - 1
     return Sizes(l2=l2, dram=dram, chased=chased)
 
 

@@ -9,7 +9,7 @@ from rollergen.hal.probes.meters import Meter, Patience, in_turns
 from rollergen.hal.probes.microbench import Figure
 from rollergen.hal.probes.opencl_probe import _steady
 
-HASTY = Patience(readings=1, least_rounds=4, least_s=0.0, most_s=0.05)
+HASTY = Patience(readings=1, near=0.05, least_rounds=4, least_s=0.0, most_s=0.05)
 
 
 def meter(*values, less=False):
@@ -39,7 +39,7 @@ def test_what_is_reached_once_is_not_believed_and_read_on():
 
 
 def test_a_rate_that_does_not_settle_is_named_with_what_to_do():
-    found = in_turns({("read", "dram", 4): meter(*range(1, 999))}, Patience(1, 0.05, 2, 0.0, 0.0))
+    found = in_turns({("read", "dram", 4): meter(*range(1, 999))}, Patience(readings=1, least_rounds=2, least_s=0.0, most_s=0.0))
     with pytest.raises(
         RuntimeUnavailableError, match=r"the read dram 4 .* 100% apart; the machine is busy.*probe again"
     ):
