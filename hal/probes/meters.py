@@ -16,18 +16,22 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """``read()``: one reading of a figure; ``less``: the smaller is the better one, as of times."""
+    """``read()``: one reading of a figure; ``less``: the smaller is the better one, as of times.
+
+    ``share``: of the rounds, that reach the figure; 0: the best one alone.
+    """
 
     read: Callable[[], float]
     less: bool = False
+    share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long figures are read.
 
-    ``readings`` of a figure stand in a round, of which the best counts.  A figure has settled when the best rounds of
-    the first and of the second half of the time lie `within` of one another.  There are ``least_rounds`` for
+    ``readings`` of a figure stand in a round, of which the best counts.  A figure has settled when what the first and
+    the second half of the rounds reached lie `within` of one another.  There are ``least_rounds`` for
     ``least_s`` seconds at least, and then more of what does not lie `near`, until ``most_s`` have passed.
     """
 
@@ -61,7 +65,7 @@ def in_turns(meters: Mapping[Key, Meter], patience: Patience = USUAL) -> Settled
         took, count = time.perf_counter() - start, count + 1
         if count < max(2, patience.least_rounds) or took < patience.least_s:
             continue
-        reached = {key: _halves(rounds[key], meter.less) for key, meter in meters.items()}
+        reached = {key: _halves(rounds[key], meter) for key, meter in meters.items()}
         apart = {key: max(both) / min(both) - 1 for key, both in reached.items()}
         read = {key for key, much in apart.items() if much > patience.near}
         if not read or took >= patience.most_s:
@@ -69,10 +73,10 @@ def in_turns(meters: Mapping[Key, Meter], patience: Patience = USUAL) -> Settled
             return Settled(figures, {key: much for key, much in apart.items() if much > patience.within})
 
 
-def _halves(rounds: list[float], less: bool) -> tuple[float, float]:
-    """The best of each half."""
-    best = min if less else max
-    return best(rounds[: len(rounds) // 2]), best(rounds[len(rounds) // 2 :])
+def _halves(rounds: list[float], meter: Meter) -> tuple[float, float]:
+    """What each half reached."""
+    reached = lambda half: sorted(half, reverse=not meter.less)[int(meter.share * len(half))]
+    return reached(rounds[: len(rounds) // 2]), reached(rounds[len(rounds) // 2 :])
 
 
 def _figure(reached: tuple[float, float], rounds: list[float], less: bool) -> Figure:

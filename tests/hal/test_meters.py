@@ -51,3 +51,10 @@ def test_each_meter_is_read_in_every_round_before_any_is_read_again():
     note = lambda name: Meter(lambda: float(bool(seen.append(name))) + 1)
     in_turns({"a": note("a"), "b": note("b")}, HASTY)
     assert seen[:4] == ["a", "b", "a", "b"]
+
+
+def test_what_few_of_the_rounds_reach_is_no_figure_that_a_share_of_them_must_reach():
+    rates = [30, 41, 29, 28, 27, 26, 30, 29]
+    often = Meter(meter(*rates, *rates).read, share=0.25)
+    found = in_turns({"rate": often}, Patience(readings=1, least_rounds=16, least_s=0.0))
+    assert found.figures["rate"].value == 30
