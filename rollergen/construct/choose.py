@@ -256,7 +256,7 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
 
 def _variant_spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
     """Of each variant of a contraction."""
-    for variant in variants(op, device, rules.shapes.dot_products):
+    for variant in variants(op, device, rules.shapes):
         if not device.kind.threads:
             yield partial(serial_candidates, variant, device, rules, search=search)
         else:

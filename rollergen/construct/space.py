@@ -68,7 +68,7 @@ def space(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) 
 
 
 def _serial_blocks(op: TensorOp, device: Device, rules: AlignmentRules) -> Iterator[tuple[Structure, Points]]:
-    for variant in variants(op, device):
+    for variant in variants(op, device, rules.shapes):
         for structure in structures(variant, device, rules):
             yield structure, grid(structure, device, rules, Ledger())
 

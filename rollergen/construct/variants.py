@@ -21,7 +21,7 @@ from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.lane_windows import window_places
 from rollergen.program.matrix import ROW_BYTES, TF32
-from rollergen.tile.rules import contiguous_axis, vector_lanes
+from rollergen.tile.rules import ALL_SHAPES, CodeShapes, contiguous_axis, vector_lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +41,26 @@ class Variant:
     unrolled: bool = False
 
 
-def variants(op: TensorOp, device: Device, dots: bool = True) -> Iterator[Variant]:
+def variants(op: TensorOp, device: Device, shapes: CodeShapes = ALL_SHAPES) -> Iterator[Variant]:
     """Direct, padded (sliding windows along one flat axis) and implicit-GEMM variants, where they exist.
 
     Devices with a block layer gather while they stage, so they take the implicit GEMM; others want
-    addresses that are constant shifts, so they take the padded variant.  ``dots``: whether those by instructions for
-    dot products are wanted.
+    addresses that are constant shifts, so they take the padded variant.  ``shapes``: those by instructions for dot
+    products, and those for matrices alone, are left out where it forbids them.
     """
     if not device.kind.threads:
         yield from _shifted_variants(op, device)
-        if dots and device.kind.dot_products:
+        if shapes.dot_products and device.kind.dot_products:
             yield from _prepared_variants("dot products", _dots(op, device), device)
         yield from _prepared_variants("in float32", in_single(op), device)
         return
     yield from _staged_variants(op)
-    if _by_matrices(op, device):
+    if shapes.matrix_instructions and _by_matrices(op, device):
         yield from _gathered_variants(op)
     rows = aligned_rows(op, ROW_BYTES) if device.kind.matrix_instructions else None
     if rows is not None:
         yield from _variant("aligned rows", rows.copies, rows.op)
-    prepared = _dots(op, device) if dots and device.kind.dot_products else None
+    prepared = _dots(op, device) if shapes.dot_products and device.kind.dot_products else None
     if prepared is not None:
         for one in _staged_variants(prepared.op):
             yield replace(one, name=f"dot products, {one.name}", copies=joined(prepared.copies, one.op))

@@ -15,7 +15,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
-from rollergen.tile.rules import AlignmentRules
+from rollergen.tile.rules import AlignmentRules, CodeShapes
 from tests.agreement.readers import assert_values, small_integers
 from tests.cuda.host import compiler
 from tests.cuda.test_programs import executed
@@ -77,7 +77,8 @@ def test_constant_weights_are_turned_once():
     assert {stage.name: stage.once for stage in made.stages[:2]} == {"copy_X_turned": False, "copy_W_turned": True}
 
 
-def test_other_dtypes_are_left_as_they_lie():
-    (op,) = canonicalize(convolution("float32", padding=1)).tensor_ops
-    names = [one.name for one in variants(op, load_device("h200"))]
+@pytest.mark.parametrize(("dtype", "shapes"), [("float32", CodeShapes()), ("float16", CodeShapes(matrix_instructions=False))])
+def test_without_matrix_instructions_images_are_left_as_they_lie(dtype, shapes):
+    (op,) = canonicalize(convolution(dtype, padding=1)).tensor_ops
+    names = [one.name for one in variants(op, load_device("h200"), shapes)]
     assert names and not {"channels last", "implicit GEMM by image"} & set(names)
