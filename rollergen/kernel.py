@@ -43,13 +43,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Medians in seconds of one call: ``wall_s`` by the host's clock, ``event_s`` the device's own time.
+    """Medians in seconds of one call: ``wall_s`` by the host's clock, ``event_s`` the device's own time, None where its
+    events tell nothing.
 
     ``cache``: in what state the calls found the caches.
     """
 
     wall_s: float
-    event_s: float
+    event_s: float | None
     rounds: int
     cache: str
 
@@ -292,17 +293,21 @@ class Kernel:
         given, out = self._arranged(arrays, named)
         call = partial(self, *out, *given) if self._updates else partial(self, *given, out=out)
         call()
-        walls, events, session = [], [], self._session()
+        walls: list[float] = []
+        events: list[float] = []
+        session = self._session()
         for _ in range(rounds):
             start = time.perf_counter()
             call()
             walls.append(time.perf_counter() - start)
             try:
                 session.set(dict(zip(self._names, (*given, *out), strict=True)))
-                events.append(session.event_seconds())
+                event = session.event_seconds()
+                events += [event] if event is not None else []
             finally:
                 session.release(self._names)
-        return Timing(median(walls), median(events), rounds, cache_state(self.program, self.device))
+        device_s = median(events) if events else None
+        return Timing(median(walls), device_s, rounds, cache_state(self.program, self.device))
 
     def explain(self, as_dict: bool = False, brief: bool = False) -> Any:
         """Why the kernel is as it is: text (`brief` has the essentials), or the same facts as plain dicts and lists.

@@ -178,7 +178,7 @@ def test_interpret_and_call_agree_bit_for_bit_on_whole_numbers(matmul):
 def test_benchmark_times_calls_and_states_the_cache(matmul):
     a, b = arrays()
     timing = matmul.benchmark(A=a, B=b, rounds=3)
-    assert timing.rounds == 3 and 0 < timing.event_s <= timing.wall_s < 1
+    assert timing.rounds == 3 and 0 < timing.event_s < 1 and 0 < timing.wall_s < 1
     assert timing.cache.startswith("warm: ")
     with pytest.raises(ArgumentError, match="rounds is 0; expected at least 1"):
         matmul.benchmark(A=a, B=b, rounds=0)

@@ -17,6 +17,7 @@ from rollergen.build import build
 from rollergen.cli.output import console, progress_bar
 from rollergen.errors import CheckFailedError
 from rollergen.explain.explanation import block_tile, seconds_text, tile_text
+from rollergen.explain.text import own_time
 from rollergen.expr.language import Tensor
 from rollergen.gate.inputs import random_inputs
 from rollergen.gate.oracle import compare, expression_oracle
@@ -109,8 +110,8 @@ def verdict(kernel: Kernel, checked: dict[str, Any] | None) -> str:
     flops = sum(stage["flops"] for stage in stages if not stage["once"])
     return (
         f"correct: {checked['compared_elements']} elements match the float64 definition\n"
-        f"one call takes {seconds_text(checked['wall_seconds'])} (device's own time "
-        f"{seconds_text(checked['event_seconds'])}, {flops / checked['wall_seconds'] / 1e9:.4g} GFLOP/s), "
+        f"one call takes {seconds_text(checked['wall_seconds'])} ({own_time(checked['event_seconds'])}, "
+        f"{flops / checked['wall_seconds'] / 1e9:.4g} GFLOP/s), "
         f"median of {checked['rounds']}; caches {checked['cache']}{_beside(checked)}"
     )
 

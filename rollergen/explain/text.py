@@ -18,13 +18,17 @@ def brief_text(facts: Facts) -> str:
     return "\n".join([*lines, *_runner_up_lines(facts["runner_up"])[:2]])
 
 
+def own_time(seconds: float | None) -> str:
+    """What the device says that a call took."""
+    return "by the host's clock" if seconds is None else f"device's own time {seconds_text(seconds)}"
+
+
 def explanation_text(facts: Facts) -> str:
     """The explanation as plain text."""
     lines = [_where(facts)]
     measured = "not measured"
     if facts["measured_seconds"] is not None:
-        own = seconds_text(facts["event_seconds"])
-        measured = f"measured {seconds_text(facts['measured_seconds'])} (device's own time {own})"
+        measured = f"measured {seconds_text(facts['measured_seconds'])} ({own_time(facts['event_seconds'])})"
     lines.append(f"  predicted {seconds_text(facts['predicted_seconds'])}, {measured}")
     lines += [_profiling_line(facts["profiling"])] if facts["profiling"] else []
     lines.append(f"  memory of a call: {Footprint(facts['memory_bytes'])}")

@@ -21,7 +21,8 @@ def silent(what: str, done: int, of: int) -> None:
 class Outcome:
     """What became of one candidate.
 
-    ``wall_s`` and ``event_s``: medians in seconds of one call, as in `Reading`; None where it was not timed.
+    ``wall_s`` and ``event_s``: medians in seconds of one call, as in `Reading`; None where it was not timed, or where
+    the device's events tell nothing.
     ``compile_s``: seconds waited for its compiler, which may have begun before (`background.py`).  ``times_s``: those
     of ``wall_s``, in order.
     ``problems`` is why it may not win; ``compared`` counts the elements that were held against the

@@ -57,7 +57,7 @@ class Timed:
             self.outcome = lost_when_timed(self.outcome, error)
             return None
         self.walls.append(wall)
-        self.events.append(event)
+        self.events += [event] if event is not None else []
         return wall
 
     def warmed_up(self, bench: Bench) -> bool:
@@ -78,7 +78,8 @@ class Timed:
         """The outcome with its medians, or with why they are not believed."""
         if self.outcome.problems:
             return self.outcome
-        wall, event, times = median(self.walls), median(self.events), tuple(self.walls)
+        wall, times = median(self.walls), tuple(self.walls)
+        event = median(self.events) if self.events else None
         why = doubt(self.outcome, wall)
         if why:
             return replace(self.outcome, doubt=why, rounds=len(times), times_s=times)

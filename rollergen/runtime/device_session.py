@@ -37,7 +37,7 @@ class DeviceSession:
     def prepare(self) -> None:
         """None: host arrays are copied at every call."""
 
-    def event_seconds(self) -> float:
+    def event_seconds(self) -> float | None:
         return self.reading(None).event_s
 
     def reading(self, sweep: Callable[[], None] | None) -> Reading:
@@ -51,7 +51,7 @@ class DeviceSession:
     def _calls_in_a_row(self) -> int:
         """So many that they take the device `IN_A_ROW_S`, told from one of them."""
         if self._in_a_row is None:
-            seconds = max(self._read(1, None).event_s, 1e-9)
+            seconds = max(self._read(1, None).wall_s, 1e-9)
             self._in_a_row = max(1, min(self._most_calls(), ceil(IN_A_ROW_S / seconds)))
         return self._in_a_row
 

@@ -102,7 +102,7 @@ class OpenCLSession(DeviceSession):
         launched = [one for _ in range(calls) for one in self._launch(self._each, timed=tell)]
         self._runtime.finish()
         seconds = sum(one.seconds() for one in launched) if tell else time.perf_counter() - start
-        return Reading(seconds / calls, seconds / calls)
+        return Reading(seconds / calls, seconds / calls if tell else None)
 
     def _launch(self, launches: Sequence[tuple[Launch, Any]], queue: Any = None, timed: bool = False) -> list[Any]:
         return [

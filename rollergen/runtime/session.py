@@ -13,7 +13,8 @@ from rollergen.gate.memory import Array
 
 
 class Reading(NamedTuple):
-    """One timing of a call, in seconds: ``wall_s``, by which candidates are ranked, and the device's own ``event_s``.
+    """One timing of a call, in seconds: ``wall_s``, by which candidates are ranked, and the device's own ``event_s``,
+    None where its events tell nothing.
 
     On a CPU ``wall_s`` is by the host's clock.  On a GPU both are the device's time of one call among many in a row,
     all of which were enqueued before the first began (`hal/runtimes/held_stream.py`): neither launching from Python
@@ -21,7 +22,7 @@ class Reading(NamedTuple):
     """
 
     wall_s: float
-    event_s: float
+    event_s: float | None
     host_bound: str = ""
 
 
@@ -58,8 +59,8 @@ class Session(Protocol):
     def run(self) -> None:
         """Runs the launches of a call, in order, and waits for the last."""
 
-    def event_seconds(self) -> float:
-        """Runs the launches of a call; the device's own time for them."""
+    def event_seconds(self) -> float | None:
+        """Runs the launches of a call; the device's own time for them, None where its events tell nothing."""
 
     def reading(self, sweep: Callable[[], None] | None) -> Reading:
         """A timing of a call; ``sweep``: called before each run, for cold caches."""

@@ -114,7 +114,17 @@ def test_events_that_count_nothing_are_noticed(executor, monkeypatch):
     assert not blind.events_tell and "timed by the host's clock" in blind.description
     session = type(executor)(blind).prepare(Source("kernel void f(global int *a) { a[0] = 1; }", (Launch("f", 1, 1, ("a",)),), "opencl")).session()
     session.set({"a": np.zeros(1, "i4")})
-    assert session.reading(None).event_s > 1e-8
+    read = session.reading(None)
+    assert read.wall_s > 1e-8 and read.event_s is None
+
+
+def test_without_events_a_kernel_says_that_its_times_are_by_the_hosts_clock(device, executor, monkeypatch):
+    monkeypatch.setattr(executor.runtime, "events_tell", False)
+    kernel = rg.build(product(), device, top_k=2, cache=False)
+    assert kernel.measured_time > 0 and {one.event_s for one in kernel.candidates} == {None}
+    assert "(by the host's clock)" in kernel.explain() and "device's own" not in kernel.explain()
+    timing = kernel.benchmark(*(np.zeros(b.shape, b.dtype) for b in kernel.signature.inputs), rounds=2)
+    assert timing.wall_s > 0 and timing.event_s is None
 
 
 def test_more_memory_than_a_buffer_may_have_is_an_error_of_memory(executor):
