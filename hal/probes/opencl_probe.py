@@ -63,7 +63,7 @@ def probe_device(facts: Present, name: str, sizes: Sizes | None = None, patience
     found.how = dict.fromkeys(found.values, "told")
     units, mhz = int(found.values["units"]), float(found.values["clock_mhz"])
     threads = 1 << min(MOST_THREADS, int(found.values["limits.threads_per_block"])).bit_length() - 1
-    bench = OpenCLBench(runtime, units, mhz, threads, sizes or _sizes(found))
+    bench = OpenCLBench(runtime, units, mhz, threads, sizes or _sizes(found, base))
     settled = in_turns(dict(_meters(found, base, bench)), patience)
     _keep(found, base, bench, settled)
     to, back = bench.copies_gb_s()
@@ -73,11 +73,12 @@ def probe_device(facts: Present, name: str, sizes: Sizes | None = None, patience
     return ProbedDevice(device, tuple(found.measured.values()), missing, state)
 
 
-def _sizes(found: _Findings) -> Sizes:
-    """A quarter of the cache that the driver tells, `CACHED_BYTES` at most, and no more than an eighth of the memory.
-    Of memory so much that no cache holds it: the largest one is not what drivers call the cache (Intel's tells its
-    second level)."""
-    memory, cache = found.values["dram.capacity_bytes"], found.values.get("l2.capacity_bytes", 1 << 22)
+def _sizes(found: _Findings, base: Device) -> Sizes:
+    """A quarter of the cache that the driver tells, else `base`, `CACHED_BYTES` at most, and no more than an eighth of
+    the memory.  Of memory so much that no cache holds it: the largest one is not what drivers call the cache (Intel's
+    tells its second level)."""
+    memory = found.values["dram.capacity_bytes"]
+    cache = found.values.get("l2.capacity_bytes", base.layer("l2").capacity_bytes)
     dram, chased = (1 << int(min(memory / 8, most)).bit_length() - 1 for most in (DRAM_BYTES, CHASED_BYTES))
     l2 = 1 << int(min(cache / 4, CACHED_BYTES)).bit_length() - 1
     return Sizes(l2=l2, dram=dram, chased=chased)

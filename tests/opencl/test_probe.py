@@ -38,7 +38,7 @@ def quick(monkeypatch):
     """A probe of milliseconds: its figures mean nothing."""
     monkeypatch.setattr("rollergen.hal.probes.opencl_bench.LEAST_S", 1e-6)
     monkeypatch.setattr("rollergen.hal.probes.opencl_bench.ROWS_S", 0.0)
-    monkeypatch.setattr(opencl_probe, "_sizes", lambda found: SMALL)
+    monkeypatch.setattr(opencl_probe, "_sizes", lambda found, base: SMALL)
     hasty = Patience(readings=1, within=float("inf"), least_rounds=2, least_s=0.0)
     monkeypatch.setattr(opencl_probe.probe_device, "__defaults__", (None, hasty))
 
@@ -118,6 +118,17 @@ def test_every_figure_of_the_bench_is_positive(runtime, monkeypatch):
     assert all(meter.read() > 0 for meter in found) and min(bench.copies_gb_s()) > 0
     with pytest.raises(BuildError, match="has no cl_khr_fp16"):
         bench.per_clock(load_device("mi50").instruction("pk_fma_f16"))
+
+
+@pytest.mark.parametrize(("told", "base", "expected"), [
+    ({}, "mali-g71", 1 << 17), ({"l2.capacity_bytes": 50 << 20}, "mi50", 1 << 21),
+    ({"l2.capacity_bytes": 1 << 16}, "mi50", 1 << 14),
+])  # fmt: skip
+def test_the_second_level_is_read_in_a_quarter_of_it(told, base, expected):
+    found = SimpleNamespace(values={"dram.capacity_bytes": 1 << 30, **told})
+    sizes = opencl_probe._sizes(found, load_device(base))
+    assert sizes.l2 == expected
+    assert min(sizes.l1, sizes.l2, sizes.dram) >= 16 * opencl_probe.MOST_THREADS  # or threads read behind the end
 
 
 def test_a_launch_that_had_to_wait_makes_no_loop_seem_long(runtime, monkeypatch):
