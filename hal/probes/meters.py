@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from math import ceil
 from statistics import median
 from typing import Generic, TypeVar
 
@@ -75,7 +76,8 @@ def in_turns(meters: Mapping[Key, Meter], patience: Patience = USUAL) -> Settled
 
 def _halves(rounds: list[float], meter: Meter) -> tuple[float, float]:
     """What each half reached."""
-    reached = lambda half: sorted(half, reverse=not meter.less)[int(meter.share * len(half))]
+    rank = lambda half: min(len(half) - 1, ceil(meter.share * len(half)))
+    reached = lambda half: sorted(half, reverse=not meter.less)[rank(half)]
     return reached(rounds[: len(rounds) // 2]), reached(rounds[len(rounds) // 2 :])
 
 

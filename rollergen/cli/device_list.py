@@ -47,6 +47,9 @@ def present() -> Iterator[str]:
     except RuntimeUnavailableError as error:
         yield f"OpenCL: {error}"
         return
+    if not found:
+        yield "OpenCL: no platform has a device; a GPU's comes with its driver (AMD's: rocm-opencl-runtime)"
+        return
     for facts in found:
         try:
             spec = opencl_device_present(facts.selector.partition(":")[2]).name

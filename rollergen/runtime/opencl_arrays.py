@@ -63,34 +63,52 @@ def _shares_the_hosts(device: Any) -> bool:
     return bool(device.platform.name == POCL or device.svm_capabilities & fine)
 
 
+def in_shared_memory(array: Any) -> bool:
+    """Whether an array lies in shared virtual memory, and not in a buffer."""
+    return hasattr(array.base_data, "svm_ptr")
+
+
 def address(array: Any) -> int:
     """Of the first element in shared virtual memory; in a buffer the buffer's handle and the offset."""
-    memory = array.base_data
-    return int(getattr(memory, "svm_ptr", None) or memory.int_ptr) + int(array.offset)
+    handle, start = _place(array)
+    return (handle or 0) + start
 
 
 def overlap(one: Any, other: Any) -> bool:
     """Whether two arrays share a byte: of one buffer, or of shared virtual memory."""
-    if not one.nbytes or not other.nbytes or (_buffer(one) != _buffer(other)):
+    if not one.nbytes or not other.nbytes:
         return False
-    return address(one) < address(other) + other.nbytes and address(other) < address(one) + one.nbytes
+    (mine, begin), (its, start) = _place(one), _place(other)
+    return mine == its and begin < start + other.nbytes and start < begin + one.nbytes
 
 
-def _buffer(array: Any) -> int | None:
-    """The handle of the buffer; None in shared virtual memory."""
-    return None if hasattr(array.base_data, "svm_ptr") else int(array.base_data.int_ptr)
+def _place(array: Any) -> tuple[int | None, int]:
+    """The handle of the whole buffer and the offset there; None and the address in shared virtual memory."""
+    memory = array.base_data
+    if in_shared_memory(array):
+        return None, int(memory.svm_ptr) + int(array.offset)
+    info = sys.modules["pyopencl"].mem_info
+    whole = memory.get_info(info.ASSOCIATED_MEMOBJECT)
+    if whole is None:
+        return int(memory.int_ptr), int(array.offset)
+    return int(whole.int_ptr), int(memory.get_info(info.OFFSET)) + int(array.offset)
 
 
 def argument(array: Any, runtime: BufferRuntime, size: int) -> Any:
     """The array's `size` bytes (not 0) as an argument of a launch.  ValueError where it begins at an address that
-    kernels cannot begin at."""
-    memory, shared = array.base_data, hasattr(array.base_data, "svm_ptr")
-    step = ARGUMENT_BYTES if shared else runtime.alignment
-    if (address(array) if shared else array.offset) % step:
-        raise ValueError(f"begins {array.offset} bytes into its memory, at no multiple of {step}")
+    kernels cannot begin at, or ends behind its buffer."""
+    memory, (handle, start) = array.base_data, _place(array)
+    step = ARGUMENT_BYTES if handle is None else runtime.alignment
+    if start % step:
+        where = f"at address {start}" if handle is None else f"{start} bytes into its buffer"
+        raise ValueError(f"begins {where}, at no multiple of {step}")
+    if handle is None:
+        return _part(start, size, memory) if array.offset else memory
+    if array.offset + size > memory.size:
+        raise ValueError(f"takes bytes {array.offset} to {array.offset + size} of a buffer of {memory.size}")
     if not array.offset:
         return memory
-    return _part(address(array), size, memory) if shared else runtime.part(memory, array.offset, size)
+    return runtime.part(sys.modules["pyopencl"].Buffer.from_int_ptr(handle, True), start, size)
 
 
 def _part(start: int, size: int, owner: Any) -> Any:

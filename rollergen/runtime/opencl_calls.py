@@ -17,7 +17,15 @@ from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.device_arrays import DeviceView
 from rollergen.runtime.executor import RuntimeExecutor
-from rollergen.runtime.opencl_arrays import address, argument, as_array, is_opencl_array, is_shared, overlap
+from rollergen.runtime.opencl_arrays import (
+    address,
+    argument,
+    as_array,
+    in_shared_memory,
+    is_opencl_array,
+    is_shared,
+    overlap,
+)
 from rollergen.runtime.packed import NEVER, Packed
 from rollergen.runtime.signature import Parameter, Signature
 
@@ -33,8 +41,14 @@ class _Lane:
     def __init__(self, queue: Any, compiled: Any, runtime: BufferRuntime, program: RProgram) -> None:
         self.queue, self.runtime, self.packed = queue, runtime, NEVER  # a queue that is kept has its address to itself
         self.session = compiled.session()
+        self._held: list[tuple[Any, Sequence[Any]]] = []
         sizes = {b.name: b.elements * numpy_dtype(b.dtype).itemsize for b in program.temporaries}
         self.session.point({name: runtime.empty(size) for name, size in sizes.items()})
+
+    def hold(self, event: Any, arrays: Sequence[Any]) -> None:
+        """Keeps arrays in shared virtual memory until the event is complete: OpenCL retains buffers only."""
+        self._held = [one for one in self._held if one[0].command_execution_status > 0]  # 0: complete; less: an error
+        self._held += [(event, arrays)] if arrays else []
 
 
 class OpenCLCalls:
@@ -79,6 +93,8 @@ class OpenCLCalls:
         launched = lane.session.enqueue(queue)
         for one in given if launched else ():
             one.add_event(launched[-1].event)
+        if launched:
+            lane.hold(launched[-1].event, [one for one in (*passed, *given) if in_shared_memory(one)])
         return results[0] if len(results) == 1 else tuple(results)
 
     def _queue(self, passed: Sequence[Any], stream: Any) -> Any:
