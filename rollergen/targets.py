@@ -68,9 +68,9 @@ def _best_present() -> Device:
             continue
         try:
             return _found(name)
-        except MendableError as error:
+        except (MendableError, SpecError) as error:
             warnings.warn(f"device=None passes over a device that is present: {error}", DeviceWarning, stacklevel=4)
-        except (RuntimeUnavailableError, SpecError):
+        except RuntimeUnavailableError:
             continue
     device = resolve(HOST)
     try:

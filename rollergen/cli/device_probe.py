@@ -31,7 +31,7 @@ _BOTH = f"two devices to probe; expected either {_WAYS} or --cuda"
 @click.option("--force", is_flag=True, help="Overwrite FILE.json.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def probe_command(which: str | None, cuda: bool, output: Path | None, force: bool, as_json: bool) -> None:
-    """Measure the device that is present and write its spec; takes a quarter of a minute, of a GPU about one.
+    """Measure the device that is present and write its spec: a quarter of a minute, an OpenCL device two, a GPU one.
 
     Measured: clock, peaks, bandwidths and latency of each layer, line, launch; of a GPU its banks too.  What cannot be
     measured is listed.  P and D are numbers or parts of names; such a device works on copies in memory of its own, and
