@@ -19,7 +19,7 @@ Key = TypeVar("Key", bound=Hashable)
 class Meter:
     """``read()``: one reading of a figure; ``less``: the smaller is the better one, as of times.
 
-    ``share``: of the rounds, that reach the figure; 0: the best one alone.
+    ``share``: the figure is what this share of the rounds reaches; at 0 it is the best round's.
     """
 
     read: Callable[[], float]
@@ -32,8 +32,8 @@ class Patience:
     """How long figures are read.
 
     ``readings`` of a figure stand in a round, of which the best counts.  A figure has settled when what the first and
-    the second half of the rounds reached lie `within` of one another.  There are ``least_rounds`` for
-    ``least_s`` seconds at least, and then more of what does not lie `near`, until ``most_s`` have passed.
+    the second half of the rounds reached differ by less than `within`.  There are ``least_rounds`` for ``least_s``
+    seconds at least.  Figures whose halves differ by more than `near` are then read on, until ``most_s`` have passed.
     """
 
     readings: int = 2
