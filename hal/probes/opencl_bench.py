@@ -30,7 +30,7 @@ WIDTHS = (1, 2, 4)
 LOADS = 16
 """Loads or stores of a thread, each beside those of the other threads of its block.  There is no loop about them: a CPU
 takes one thread's steps after the other, each in another page (so read, PoCL's memory seemed to give 4 GB/s of 25)."""
-CHASED = 64
+DEPENDENT_LOADS = 64
 """Dependent loads of a step."""
 OFTEN = 0.1
 """The share of the rounds that reach a memory's rate: now and then others leave a shared machine's memory alone for
@@ -184,12 +184,14 @@ class OpenCLBench:
         chain = ring(size, near)
         text = f"""kernel void chase(global int *out, global const int *next, int steps) {{
   int at = out[0];
-  for (int k = 0; k < steps; k++) {{ {CHASED * "at = next[at]; "}}}
+  for (int k = 0; k < steps; k++) {{ {DEPENDENT_LOADS * "at = next[at]; "}}}
   out[0] = at;
 }}
 """
         made = partial(self.runtime.wrap, chain)
-        rate = self._rate(text, "chase", CHASED, self._zeros(1), made, blocks=1, threads=1, moves=layer != "l1")
+        rate = self._rate(
+            text, "chase", DEPENDENT_LOADS, self._zeros(1), made, blocks=1, threads=1, moves=layer != "l1"
+        )
         return Meter(lambda: self.mhz * 1e6 / rate.read(), less=True)
 
     def launch_us(self, launches: int = 16) -> Meter:

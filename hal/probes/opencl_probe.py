@@ -21,7 +21,7 @@ from rollergen.hal.spec import Device
 
 MOST_THREADS = 256
 DRAM_BYTES, CHASED_BYTES = 1 << 27, 1 << 29
-CACHED_BYTES = 1 << 21
+MOST_L2_BYTES = 1 << 21
 """Of a cache that several share, so few that the others leave them there: a chase through 2 MiB of 32 took 38 clocks in
 each of two runs, through 1 MiB, half in a core's own, 25, through 8 MiB 152 and 331."""
 CACHED = ("l1", "l2", "dram")
@@ -74,13 +74,13 @@ def probe_device(facts: Present, name: str, sizes: Sizes | None = None, patience
 
 
 def _sizes(found: _Findings, base: Device) -> Sizes:
-    """A quarter of the cache that the driver tells, else `base`, `CACHED_BYTES` at most, and no more than an eighth of
+    """A quarter of the cache that the driver tells, else `base`, `MOST_L2_BYTES` at most, and no more than an eighth of
     the memory.  Of memory so much that no cache holds it: the largest one is not what drivers call the cache (Intel's
     tells its second level)."""
     memory = found.values["dram.capacity_bytes"]
     cache = found.values.get("l2.capacity_bytes", base.layer("l2").capacity_bytes)
     dram, chased = (1 << int(min(memory / 8, most)).bit_length() - 1 for most in (DRAM_BYTES, CHASED_BYTES))
-    l2 = 1 << int(min(cache / 4, CACHED_BYTES)).bit_length() - 1
+    l2 = 1 << int(min(cache / 4, MOST_L2_BYTES)).bit_length() - 1
     return Sizes(l2=l2, dram=dram, chased=chased)
 
 

@@ -16,7 +16,7 @@ from rollergen.hal.lints import outer_layers_are_slower
 from rollergen.hal.load import load_device, save_device
 from rollergen.hal.probes import opencl_probe
 from rollergen.hal.probes.meters import Patience
-from rollergen.hal.probes.opencl_bench import CHASED, OpenCLBench, Sizes
+from rollergen.hal.probes.opencl_bench import DEPENDENT_LOADS, OpenCLBench, Sizes
 from rollergen.hal.probes.opencl_facts import base_of, described, driver_figures, told
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.opencl_devices import describes
@@ -135,7 +135,7 @@ def test_a_launch_that_had_to_wait_makes_no_loop_seem_long(runtime, monkeypatch)
     """Its overhead would be all that is measured."""
     bench, waits = OpenCLBench(runtime, 2, 1000.0, 64, SMALL), iter([0.0, 1.0])
     steps = []
-    monkeypatch.setattr(bench.runtime, "seconds", lambda kernel, blocks, threads: 1e-4 + 1e-6 * CHASED * steps[-1] + next(waits, 0.0))
+    monkeypatch.setattr(bench.runtime, "seconds", lambda kernel, blocks, threads: 1e-4 + 1e-6 * DEPENDENT_LOADS * steps[-1] + next(waits, 0.0))
     counted = SimpleNamespace(raw=SimpleNamespace(set_arg=lambda position, count: steps.append(int(count))))
     monkeypatch.setattr(bench.runtime, "compile", lambda text: SimpleNamespace(kernel=lambda entry: counted))
     monkeypatch.setattr(bench.runtime, "set_arguments", lambda kernel, buffers: None)
