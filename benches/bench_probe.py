@@ -62,11 +62,12 @@ def operators() -> dict[str, Callable[[], Any]]:
     }
 
 
-def probed(device: str) -> tuple[list[Row], dict[str, Any]]:
+def probed(device: str | None) -> tuple[list[Row], dict[str, Any]]:
     """What one probe, in a process of its own, measured, and its spec."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "probed.json"
-        words = ["devices", "probe", "--opencl", device, "-o", str(path), "--json"]
+        which = ["--cpu"] if device is None else ["--opencl", device]
+        words = ["devices", "probe", *which, "-o", str(path), "--json"]
         told = subprocess.run([sys.executable, "-m", "rollergen", *words], capture_output=True, text=True)
         if told.returncode:
             raise SystemExit(f"rollergen {' '.join(words)}:\n{told.stderr or told.stdout}")
@@ -74,7 +75,7 @@ def probed(device: str) -> tuple[list[Row], dict[str, Any]]:
         return found["measured"], json.loads(path.read_text())
 
 
-def probe_part(device: str) -> Row:
+def probe_part(device: str | None) -> Row:
     (one, spec), (two, _) = probed(device), probed(device)
     second = {row["path"]: row for row in two}
     both = [(row, second[row["path"]]) for row in one if row["path"] in second]
@@ -93,7 +94,7 @@ def probe_part(device: str) -> Row:
     return {"figures": rows, "measured once only": only_once, "warnings of the check": found, "spec": spec}
 
 
-def shown_part(device: str) -> Row:
+def shown_part(device: str | None) -> Row:
     found = probe_part(device)
     for row in found["figures"]:
         print(f"{row['figure']:28} {row['first']:>9.4g} {row['second']:>9.4g} {row['apart']:.1%}")
@@ -159,9 +160,9 @@ def main() -> None:
     words.add_argument("--part", choices=("probe", "choices"))
     words.add_argument("--only", nargs="+", default=[], choices=list(operators()), metavar="OPERATOR")
     words.add_argument("--seconds", type=float, default=1.0, help="Of timing for each operator.")
-    words.add_argument("--device", default="0", metavar="P:D", help="The OpenCL device that --part probe probes.")
+    words.add_argument("--device", metavar="P:D", help="The OpenCL device that --part probe probes.")
     given = words.parse_args()
-    if given.device != "0":
+    if given.device is not None:
         content = shown_part(given.device)
         platform = re.sub("[^a-z0-9]+", "-", given.device.partition(":")[0].lower())
         keep(f"{NAME}_{platform}", {"probe": content, "largest": max(row["apart"] for row in content["figures"])})

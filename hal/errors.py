@@ -46,6 +46,10 @@ class BuildError(RollergenError, RuntimeError):
     """Source that the device's compiler refused; the message carries the compiler's log."""
 
 
+class SpecWarning(UserWarning):
+    """Of several specs one cannot be used; the message says why."""
+
+
 class PluginWarning(UserWarning):
     """An installed package offers devices that cannot be used; the message says which and why."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import Field
 from functools import lru_cache
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rollergen.hal.declared import Declared, declarations, is_required
-from rollergen.hal.errors import SpecError, name_advice, nearest, refused
+from rollergen.hal.errors import SpecError, SpecWarning, name_advice, nearest, refused
 from rollergen.hal.extending import Find, Parent, completed, is_figure
 from rollergen.hal.files.bounded import MOST_BYTES, join, read_json, shown
 from rollergen.hal.files.trusted import open_untrusted
@@ -44,6 +45,22 @@ def known_names() -> tuple[str, ...]:
     """Names of the built-in devices, of those that installed packages bring (`hal.plugins`) and of the user's own
     (`files.user_specs`), sorted."""
     return tuple(sorted({*device_names(), *plugin_specs(), *user_specs()}))
+
+
+def every_spec() -> Iterator[tuple[str, Device]]:
+    """Each spec with what it is asked for by: the user's own first, by their paths where others have their names.
+
+    One that cannot be used is a SpecWarning: others are not harmed.
+    """
+    others = sorted({*device_names(), *plugin_specs()})
+    own = [str(path) if name in others else name for name, path in user_specs().items()]
+    for name in (*own, *others):
+        try:
+            device = load_device(name)
+        except SpecError as error:
+            warnings.warn(f"a device is left out: {error}", SpecWarning, stacklevel=1)  # of one line: told once
+        else:
+            yield name, device
 
 
 def load_device(name_or_path: str | Path) -> Device:

@@ -8,9 +8,8 @@ from functools import lru_cache
 from importlib.util import find_spec
 
 from rollergen.hal.errors import RuntimeUnavailableError
-from rollergen.hal.files.user_specs import user_specs
 from rollergen.hal.languages import language
-from rollergen.hal.load import known_names, load_device
+from rollergen.hal.load import every_spec
 from rollergen.hal.probes.host import HOST, completed_on
 from rollergen.hal.probes.host_facts import cpu_model
 from rollergen.hal.runtimes.opencl_devices import Present, chosen, is_placed, listed, meant, mismatch, placed, spec_of
@@ -76,8 +75,7 @@ def opencl_device_present(which: str) -> Device:
     except RuntimeUnavailableError as error:
         hidden = hidden_device()
         raise RuntimeUnavailableError(f"{error}{hidden and f' ({hidden})'}") from None
-    names = sorted(known_names(), key=lambda name: name not in user_specs())  # what was measured here comes first
-    return placed(spec_of(facts, map(load_device, names)), facts)
+    return placed(spec_of(facts, (spec for _, spec in every_spec())), facts)
 
 
 def _of_the_host(device: Device) -> bool:

@@ -18,6 +18,9 @@ class _Hashed:
     _hash: int
 
 
+_COPIES = Reason("predictions are of kernels whose arrays lie on the device")
+
+
 @dataclass(frozen=True, slots=True)
 class Device(_Hashed):
     """A complete device.  ``layers`` run from registers outward; the last one is the backing store.
@@ -70,6 +73,10 @@ class Device(_Hashed):
         Reason("one unit is the calling thread's own: nobody is woken", device=has(units=1)),
         default=0.0,
     )
+    copy_to_gb_s: float = declared(
+        "rate of copies from the host's memory to the device's, GB/s (missing: unknown)", _COPIES, default=0.0
+    )
+    copy_back_gb_s: float = declared("and of those back, GB/s (missing: unknown)", _COPIES, default=0.0)
     kind: Kind = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from rollergen.hal import masked_stores
+from rollergen.hal import exchanges, masked_stores
 from rollergen.hal.dtypes import DTYPES
 from rollergen.hal.files.bounded import shown
 from rollergen.hal.languages import language
@@ -195,10 +195,10 @@ def what_reaches_source_text_is_an_attribute(device: Device) -> Iterator[str]:
         if not _ATTRIBUTES.fullmatch(text):
             path = f"targets[{number}].dialect.kernel_attribute"
             yield f"{path} is {shown(text)}; expected nothing, or such as __attribute__((min_vector_width(512)))"
-        extension = dict(target.dialect).get("exchange_extension", "")
-        if extension and not (extension.isascii() and extension.isidentifier()):
-            path = f"targets[{number}].dialect.exchange_extension"
-            yield f"{path} is {shown(extension)}; expected nothing, or such as cl_khr_subgroup_shuffle"
+        extension = dict(target.dialect).get(exchanges.KEY, "")
+        if extension and extension not in exchanges.EXTENSIONS:
+            path = f"targets[{number}].dialect.{exchanges.KEY}"
+            yield f"{path} is {shown(extension)}; expected nothing, or one of {', '.join(exchanges.EXTENSIONS)}"
         masked = dict(target.dialect).get(masked_stores.KEY, "")
         if masked not in masked_stores.BITS:
             path = f"targets[{number}].dialect.{masked_stores.KEY}"

@@ -284,7 +284,7 @@ class Kernel:
         return results[0] if len(results) == 1 else results
 
     def benchmark(self, /, *arrays: Any, rounds: int = 15, **named: Any) -> Timing:
-        """Times calls with these arrays after one warm-up; the output is allocated once.
+        """Times calls with these arrays, the host's, after one warm-up; the output is allocated once.
 
         ``wall_s`` includes the argument checks and the launch, ``event_s`` neither.
         """

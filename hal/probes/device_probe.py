@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.load import load_device
@@ -17,7 +16,7 @@ from rollergen.hal.probes import chases, microbench
 from rollergen.hal.probes.host import HOST, completed
 from rollergen.hal.probes.host_facts import CacheLevel, cache_levels, clock_state, cores, memory_bytes
 from rollergen.hal.probes.host_probe import TABLES, Probe, better_of, figures_of, measure, working_sets
-from rollergen.hal.runtimes.opencl_runtime import POCL, OpenCLRuntime, in_calling_thread
+from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 from rollergen.hal.spec import Device
 
 PATIENCE = 12
@@ -53,36 +52,12 @@ class ProbedDevice:
     state: tuple[tuple[str, str], ...]
 
 
-def opencl_devices() -> list[Any]:
-    """The OpenCL devices of this machine in the order of their platforms: `probe_opencl` counts in it."""
-    try:
-        import pyopencl
-    except ImportError as error:
-        raise RuntimeUnavailableError(f"pyopencl is missing ({error}); pip install 'rollergen[cpu]'") from None
-    try:
-        found = [device for platform in pyopencl.get_platforms() for device in platform.get_devices()]
-    except pyopencl.LogicError as error:
-        raise RuntimeUnavailableError(f"no OpenCL platform ({error}); pip install 'rollergen[cpu]'") from None
-    threaded = [device for device in found if not in_calling_thread(device)]
-    return threaded if any(device.platform.name == POCL for device in threaded) else found
+def probe_cpu(name: str) -> ProbedDevice:
+    """The CPU that kernels run on here as a spec called `name`; takes a quarter of a minute.
 
-
-def probe_opencl(number: int, name: str) -> ProbedDevice:
-    """The OpenCL device of that number as a spec called `name`; takes about a quarter of a minute.
-
-    Raises RuntimeUnavailableError where there is no such device, where it is no CPU, or not the one kernels run on, and
-    where a figure does not repeat.
+    Raises RuntimeUnavailableError where there is none, and where a figure does not repeat.
     """
     runtime = OpenCLRuntime()
-    found = opencl_devices()
-    if not 0 <= number < len(found):
-        names = ", ".join(f"{at}: {device.name}" for at, device in enumerate(found))
-        raise RuntimeUnavailableError(f"there is no OpenCL device {number}; expected one of {names}")
-    if found[number].int_ptr != runtime.device.int_ptr:
-        raise RuntimeUnavailableError(
-            f"OpenCL device {number} is {found[number].name}; kernels run, and figures are measured, on "
-            f"{runtime.description} only: write a spec of another device with rollergen devices new"
-        )
     caches = cache_levels()
     before = clock_state()
     figures = repeated(lambda: measure(runtime, caches, min(cores(), runtime.units), max(1, PATIENCE // 2)))

@@ -68,6 +68,7 @@ class Sizes:
 
     l1: int = 1 << 13
     l2: int = 1 << 18
+    l3: int = 1 << 24
     dram: int = 1 << 27
     chased: int = 1 << 29
     """Of a chase through memory, a quarter of which it touches: 128 MiB would lie in a third level of 32."""
@@ -110,7 +111,7 @@ class OpenCLBench:
         return self._rate(text, "peak", products, self._out, self._zeros(64))
 
     def reading_gb_s(self, layer: str) -> dict[int, Meter]:
-        """GB/s of the whole chip that reads the working set of l1, l2 or dram again and again, by floats of a load."""
+        """GB/s of the whole chip that reads a layer's working set again and again, by floats of a load."""
         size = getattr(self.sizes, layer)
         return {width: self._reading(layer, width, size) for width in WIDTHS}
 
@@ -176,7 +177,7 @@ class OpenCLBench:
         return self._rate(text, "lanes", amount, self._out)
 
     def latency_clocks(self, layer: str) -> Meter:
-        """Clocks of one dependent load of l1, l2 or dram: each launch goes on where the last one ended, so that it
+        """Clocks of one dependent load of a cache or of dram: each launch goes on where the last one ended, so that it
         meets nothing that is nearer because it was just read."""
         size, near = getattr(self.sizes, layer), None
         if layer == "dram":
@@ -215,13 +216,13 @@ class OpenCLBench:
 
         return Meter(quickest, less=True)
 
-    def copies_gb_s(self) -> tuple[float, float]:
-        """GB/s to the device and back, of arrays in host memory."""
+    def copies_gb_s(self) -> dict[str, Meter]:
+        """GB/s "to" the device and "back", of arrays in host memory."""
         size = self.sizes.dram // 8
         array, buffer = np.ones(size, np.uint8), self.runtime.empty(size)
-        to = partial(self.runtime.write, buffer, 0, array)
-        back = partial(self.runtime.read, buffer, 0, size)
-        return size / 1e9 / _quickest(to), size / 1e9 / _quickest(back)
+        to, back = partial(self.runtime.write, buffer, 0, array), partial(self.runtime.read, buffer, 0, size)
+        rate = lambda copy: lambda: size / 1e9 / _quickest(copy)
+        return {way: Meter(rate(copy), share=OFTEN) for way, copy in (("to", to), ("back", back))}
 
     def _rate(
         self, text: str, entry: str, amount: float, *buffers: Any, blocks: int | None = None,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from rollergen.hal.changes import changed, json_path, paths
-from rollergen.hal.load import known_names, load_device
+from rollergen.hal.load import every_spec, load_device
 from rollergen.hal.probes.opencl_sub_groups import SubGroups, sub_groups
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.opencl_devices import GPU, NAME, PLATFORM, describes, opencl_target, runs_on
@@ -24,7 +24,7 @@ EXCHANGING = "v100"
 """The device whose cost of an exchange of registers stands for all: assumed, a shared load and an addition."""
 EXTENSIONS = {"float64": "cl_khr_fp64", "float16": "cl_khr_fp16"}
 """What a device has that computes in these."""
-LAYERS = ("registers", "shared", "l1", "l2", "dram")
+LAYERS = frozenset({"registers", "shared", "l1", "l2", "dram"})
 _LEAST_CACHE_BYTES, _LEAST_LINE_BYTES = 1 << 16, 16
 _WIDTH_TEXT = "kernel void width(global float *x) { x[get_global_id(0)] += 1; }"
 UNKNOWN_CLOCK_MHZ, _LEAST_CLOCK_MHZ = 1000.0, 50
@@ -34,8 +34,8 @@ tells 5 MHz (96boards-hikey/linux, pull request 59)."""
 
 def base_of(runtime: BufferRuntime) -> Device:
     """The spec that describes the device or has its architecture; else the most similar one."""
-    known = [device for device in map(load_device, known_names()) if opencl_target(device)]
-    threaded = [device for device in known if tuple(layer.name for layer in device.layers) == LAYERS]
+    known = [device for _, device in every_spec() if opencl_target(device)]
+    threaded = [device for device in known if {layer.name for layer in device.layers} >= LAYERS]
     own = [device for device in threaded if describes(device, runtime.facts)]
     own += [device for device in threaded if runs_on(device, runtime.facts)]
     name = next(name for word, name in ALIKE if word in runtime.facts.name.lower())

@@ -20,14 +20,18 @@ from rollergen.hal.runtimes.opencl_platforms import present_devices
 from rollergen.hal.spec import Device
 
 MOST_THREADS = 256
+LEAST_MEMORY_BYTES = 1 << 26
 DRAM_BYTES, CHASED_BYTES = 1 << 27, 1 << 29
+OF_A_GPU = 4
+"""So many times as much memory is read of a GPU: an MI300X keeps 256 MiB in the last of its caches (its spec has the
+source), and what is read again and again lies in no cache of half the size."""
 MOST_L2_BYTES = 1 << 21
 """Of a cache that several share, so few that the others leave them there: a chase through 2 MiB of 32 took 38 clocks in
 each of two runs, through 1 MiB, half in a core's own, 25, through 8 MiB 152 and 331."""
-CACHED = ("l1", "l2", "dram")
+CACHED = ("l1", "l2", "l3", "dram")
 Key = tuple[str, str, int]
 """What a meter reads: "peak" of an instruction, "read" of a layer by a width, "latency" of a layer, "shared" by a
-stride, "write", "launch"."""
+stride, "write", "launch", "copy" "to" the device or "back"."""
 
 
 @dataclass(slots=True)
@@ -63,25 +67,36 @@ def probe_device(facts: Present, name: str, sizes: Sizes | None = None, patience
     found.how = dict.fromkeys(found.values, "told")
     units, mhz = int(found.values["units"]), float(found.values["clock_mhz"])
     threads = 1 << min(MOST_THREADS, int(found.values["limits.threads_per_block"])).bit_length() - 1
-    bench = OpenCLBench(runtime, units, mhz, threads, sizes or _sizes(found, base))
+    bench = OpenCLBench(runtime, units, mhz, threads, sizes or _sizes(found, base, facts))
     settled = in_turns(dict(_meters(found, base, bench)), patience)
     _keep(found, base, bench, settled)
-    to, back = bench.copies_gb_s()
-    state = (("copies", f"{to:.3g} GB/s to the device and {back:.3g} GB/s back"),)
     device = described(runtime, base, name, found.values, found.how)
     missing = (*found.missing.items(), *_never(base, mhz))
-    return ProbedDevice(device, tuple(found.measured.values()), missing, state)
+    return ProbedDevice(device, tuple(found.measured.values()), missing, ())
 
 
-def _sizes(found: _Findings, base: Device) -> Sizes:
-    """A quarter of the cache that the driver tells, else `base`, `MOST_L2_BYTES` at most, and no more than an eighth of
-    the memory.  Of memory so much that no cache holds it: the largest one is not what drivers call the cache (Intel's
-    tells its second level)."""
+def _sizes(found: _Findings, base: Device, facts: Present) -> Sizes:
+    """A quarter of the cache that the driver tells, else `base`, `MOST_L2_BYTES` at most, and of a third level that
+    `base` has; no more than an eighth of the memory.  Of memory so much that no cache holds it: the largest one is not
+    what drivers call the cache (Intel's tells its second level)."""
     memory = found.values["dram.capacity_bytes"]
+    if memory < LEAST_MEMORY_BYTES:
+        raise RuntimeUnavailableError(f"{facts} has {memory:.0f} bytes; a probe needs {LEAST_MEMORY_BYTES} at least")
+    times = 1 if "CPU" in facts.kinds else OF_A_GPU
     cache = found.values.get("l2.capacity_bytes", base.layer("l2").capacity_bytes)
-    dram, chased = (1 << int(min(memory / 8, most)).bit_length() - 1 for most in (DRAM_BYTES, CHASED_BYTES))
-    l2 = 1 << int(min(cache / 4, MOST_L2_BYTES)).bit_length() - 1
-    return Sizes(l2=l2, dram=dram, chased=chased)
+    dram, chased = (_power(min(memory / 8, times * most)) for most in (DRAM_BYTES, CHASED_BYTES))
+    third = next((one.capacity_bytes for one in base.layers if one.name == "l3"), cache)
+    return Sizes(l2=_power(min(cache / 4, MOST_L2_BYTES)), l3=_power(third / 4), dram=dram, chased=chased)
+
+
+def _power(most: float) -> int:
+    """The largest power of two that is no more."""
+    return 1 << int(most).bit_length() - 1
+
+
+def _cached(base: Device) -> list[str]:
+    """Caches, and the memory behind them."""
+    return [layer.name for layer in base.layers if layer.name in CACHED]
 
 
 def _meters(found: _Findings, base: Device, bench: OpenCLBench) -> Iterator[tuple[Key, Meter]]:
@@ -91,7 +106,7 @@ def _meters(found: _Findings, base: Device, bench: OpenCLBench) -> Iterator[tupl
             yield ("peak", one.name, 0), bench.per_clock(one)
         except BuildError as error:
             found.missing[f"{one.name}.per_clock"] = str(error).splitlines()[0][:200]
-    for layer in CACHED:
+    for layer in _cached(base):
         for width, meter in bench.reading_gb_s(layer).items():
             yield ("read", layer, width), meter
         yield ("latency", layer, 0), bench.latency_clocks(layer)
@@ -100,6 +115,8 @@ def _meters(found: _Findings, base: Device, bench: OpenCLBench) -> Iterator[tupl
     for stride, meter in bench.shared_bytes_per_clock().items():
         yield ("shared", "shared", stride), meter
     yield ("launch", "", 0), bench.launch_us()
+    for way, meter in bench.copies_gb_s().items():
+        yield ("copy", way, 0), meter
 
 
 def _keep(found: _Findings, base: Device, bench: OpenCLBench, settled: Settled[Key]) -> None:
@@ -107,7 +124,7 @@ def _keep(found: _Findings, base: Device, bench: OpenCLBench, settled: Settled[K
     by, figures = bench.runtime.description, settled.figures
     for what, name, _ in (key for key in figures if key[0] == "peak"):
         found.figure(f"{name}.per_clock", _steady(settled, (what, name, 0)), f"{by}, chains of it in registers")
-    for layer in CACHED:
+    for layer in _cached(base):
         rates = {width: figures["read", layer, width] for width in WIDTHS}
         widths = ", ".join(f"{4 * width} bytes {rate.value:.4g}" for width, rate in rates.items())
         rate = _steady(settled, ("read", layer, widest(rates)))
@@ -122,6 +139,8 @@ def _keep(found: _Findings, base: Device, bench: OpenCLBench, settled: Settled[K
         _per_clock(found, bench, "dram.write_bytes_per_clock", rate, f"{by}, all units writing")
     _shared(found, base, bench, settled)
     found.figure("launch_us", _steady(settled, ("launch", "", 0)), f"{by}, empty kernels in a row")
+    for way in ("to", "back"):
+        found.figure(f"copy_{way}_gb_s", _steady(settled, ("copy", way, 0)), f"{by}, of arrays in the host's memory")
 
 
 def _steady(settled: Settled[Key], key: Key) -> Figure:
@@ -134,7 +153,7 @@ def _steady(settled: Settled[Key], key: Key) -> Figure:
 
 
 def _apart(settled: Settled[Key], key: Key) -> str:
-    return f"the best of the first and of the second half of its rounds lie {settled.unsettled[key]:.0%} apart"
+    return f"what the first and the second half of its rounds reached lies {settled.unsettled[key]:.0%} apart"
 
 
 def _bandwidth(found: _Findings, base: Device, bench: OpenCLBench, layer: str, rate: Figure, source: str) -> None:

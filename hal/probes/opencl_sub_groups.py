@@ -11,61 +11,69 @@ from dataclasses import dataclass
 import numpy as np
 
 from rollergen.hal.errors import BuildError
+from rollergen.hal.exchanges import EXTENSIONS, KEY
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 
-SHUFFLE, RELATIVE, REQUIRED = (
-    "cl_khr_subgroup_shuffle", "cl_khr_subgroup_shuffle_relative", "cl_intel_required_subgroup_size",
-)  # fmt: skip
-"""Extensions: `from` and `xor`; `up` and `down`; the size that a kernel asks for."""
+REQUIRED = "cl_intel_required_subgroup_size"
+"""The extension by which a kernel asks for a size."""
 WIDTHS = (32, 16, 64, 8)
 """In this order, where a kernel may ask: those of 32 fold a block of 1024 in two steps."""
 _THREADS, _SEEDED = 256, 7
-_TEXT = """#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
-kernel ATTRIBUTE __attribute__((reqd_work_group_size(256, 1, 1)))
+_TEXT = """#pragma OPENCL EXTENSION {extension} : enable
+kernel {attribute} __attribute__((reqd_work_group_size(256, 1, 1)))
 void exchanged(global int *out)
-{
+{{
     const int at = get_local_id(0);
     const int value = 7 * at;
     out[at] = get_sub_group_size();
-    out[256 + at] = sub_group_shuffle_xor(value, 1);
-    out[512 + at] = sub_group_shuffle(value, 3);
-    out[768 + at] = sub_group_shuffle_up(value, 1);
-    out[1024 + at] = sub_group_shuffle_down(value, 1);
-}
+    out[256 + at] = {xor};
+    out[512 + at] = {third};
+    out[768 + at] = {up};
+    out[1024 + at] = {down};
+}}
 """
 
 
 @dataclass(frozen=True, slots=True)
 class SubGroups:
-    """Threads of a sub-group, and the attribute by which a kernel asks for that size ("": it needs none)."""
+    """Threads of a sub-group, the extension by which they exchange registers, and the attribute by which a kernel asks
+    for that size ("": it needs none)."""
 
     width: int
+    extension: str
     attribute: str
 
     @property
     def dialect(self) -> dict[str, str]:
         """What a target says of them."""
         asked = {"kernel_attribute": self.attribute} if self.attribute else {}
-        return {"exchange_extension": SHUFFLE, **asked}
+        return {KEY: self.extension, **asked}
 
 
 def sub_groups(runtime: BufferRuntime) -> SubGroups | None:
     """None where they exchange nothing, or wrongly: reductions then go through local memory."""
-    if not {SHUFFLE, RELATIVE} <= runtime.extensions or runtime.limits.threads < _THREADS:
+    if runtime.limits.threads < _THREADS:
         return None
     asked = REQUIRED in runtime.extensions
-    for width in WIDTHS if asked else (0,):
-        attribute = f"__attribute__((intel_reqd_sub_group_size({width})))" if asked else ""
-        found = _width_of(runtime, attribute)
-        if found and found in (width or found,):
-            return SubGroups(found, attribute)
+    for extension, has in EXTENSIONS.items():
+        if not {extension, has.beside} <= runtime.extensions:
+            continue
+        for width in WIDTHS if asked else (0,):
+            attribute = f"__attribute__((intel_reqd_sub_group_size({width})))" if asked else ""
+            found = _width_of(runtime, extension, attribute)
+            if found and found in (width or found,):
+                return SubGroups(found, extension, attribute)
     return None
 
 
-def _width_of(runtime: BufferRuntime, attribute: str) -> int:
+def _width_of(runtime: BufferRuntime, extension: str, attribute: str) -> int:
     """Threads of a sub-group, 0 where there are none or they exchange wrongly."""
+    calls = EXTENSIONS[extension].calls
+    made = {how: calls[how].format(x="value", by=1) for how in ("xor", "up", "down")}
+    third = calls["from"].format(x="value", by=3)
     try:
-        kernel = runtime.compile(_TEXT.replace("ATTRIBUTE", attribute)).kernel("exchanged")
+        text = _TEXT.format(extension=extension, attribute=attribute, third=third, **made)
+        kernel = runtime.compile(text).kernel("exchanged")
         out = runtime.wrap(np.full(5 * _THREADS, -1, np.int32))
         runtime.set_arguments(kernel, [out])
         runtime.launch(kernel, 1, _THREADS)

@@ -116,8 +116,8 @@ class BufferRuntime:
         """Raises BuildError with the compiler's log, and for text in double where the device has none."""
         if _DOUBLE.search(text) and "cl_khr_fp64" not in self.extensions:
             raise BuildError(
-                f"the source computes in double, and {self.facts} has no cl_khr_fp64; expected no float64, and no "
-                "integers that become float16 or bfloat16, which pass through it"
+                f"the source computes in double, and {self.facts} has no cl_khr_fp64; expected a spec that has no "
+                "instruction for float64"
             )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -15,6 +15,7 @@ GPU, PLATFORM, PLACE = "gpu", "platform", "place"
 """Keys of a target's dialect: words in the name of the card, the platform's name where it has to be that one, and of
 several devices the one on which this copy of the spec runs (`placed`)."""
 
+_EXPECTED = "expected PLATFORM:DEVICE, each a number or a part of a name, of"
 _MODEL = re.compile(r"\bMI\d{2,3}[A-Z]?\b|\bVII\b", re.IGNORECASE)
 """In the name of a board that says which card it is; others are "AMD Radeon Graphics" or "Device 66a1", and
 "AMD Instinct MI60 / MI50" is both, and a Radeon VII has the chip of an MI50."""
@@ -150,16 +151,15 @@ def chosen(which: str, found: Sequence[Present]) -> Present:
     if not which:
         return best(found)
     platform, _, device = which.partition(":")
+    if not platform:
+        raise RuntimeUnavailableError(f"{which!r} names no platform; {_EXPECTED} {listed(found)}")
     some = [
         one for one in found
         if _is(platform, one.platform_number, f"{one.platform} {one.maker}")
         and (not device or _is(device, one.number, f"{one.name} {one.board}"))
     ]  # fmt: skip
     if not some:
-        raise RuntimeUnavailableError(
-            f"no OpenCL device is {which!r}; expected PLATFORM:DEVICE, each a number or a part of a name, of "
-            f"{listed(found)}"
-        )
+        raise RuntimeUnavailableError(f"no OpenCL device is {which!r}; {_EXPECTED} {listed(found)}")
     return max(some, key=_rank)
 
 

@@ -62,6 +62,7 @@ def _devices(opencl: Any) -> tuple[tuple[Present, Any], ...]:
             f"no OpenCL platform ({error}); a GPU's comes with its driver (AMD's: rocm-opencl-runtime), and "
             f"clinfo lists it; a CPU's with {INSTALL}"
         ) from None
+    platforms.sort(key=lambda one: one.name == POCL)  # loaders place it by how many drivers it was asked for
     found = []
     for place, platform in enumerate(platforms):
         devices = _devices_of(platform, opencl)

@@ -24,7 +24,7 @@ from rollergen.hal.files.bounded import read_json
 from rollergen.hal.languages import language
 from rollergen.hal.load import device_hash
 from rollergen.hal.probes.host import completed_on
-from rollergen.hal.runtimes.opencl_devices import GPU
+from rollergen.hal.runtimes.opencl_devices import GPU, PLATFORM
 from rollergen.hal.spec import Device
 from rollergen.hal.spec_schema import findings, validator
 from rollergen.measure.outcome import Outcome
@@ -88,13 +88,17 @@ def described(contents: Contents, hashes: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _device(device: Device) -> dict[str, Any]:
-    """``type`` cpu: any CPU will do; other: an OpenCL device whose name contains one of ``names``."""
-    archs = (target.arch or dict(target.dialect).get(GPU, "") for target in device.targets)
+    """``type`` cpu: any CPU will do; other: an OpenCL device whose name contains one of ``names``, of the ``platform``
+    where the spec names one."""
+    dialects = [dict(target.dialect) for target in device.targets]
+    names = [target.arch or of.get(GPU, "") for target, of in zip(device.targets, dialects, strict=True)]
+    platform = next((of[PLATFORM] for of in dialects if PLATFORM in of), None)
     return {
         "name": device.name,
         "title": device.title,
         "type": "other" if completed_on(device) is None else "cpu",
-        "names": list(dict.fromkeys(name for name in (device.name, *archs) if name)),
+        "names": list(dict.fromkeys(filter(None, names))) or [device.name],
+        **({} if platform is None else {"platform": platform}),
         "spec_sha256": device_hash(device),
     }
 

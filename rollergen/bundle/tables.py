@@ -35,6 +35,7 @@ def device_facts(
     yield f"#define TIMES {quoted(built)}"
     yield f"#define DEVICE_TITLE {quoted(device['title'])}"
     yield f"#define DEVICE_IS_CPU {int(device['type'] == 'cpu')}"
+    yield f"#define DEVICE_PLATFORM {quoted(device.get('platform', ''))}"
     yield f"static const char *const DEVICE_NAMES[] = {{{', '.join(map(quoted, device['names']))}}};"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 import click
@@ -12,9 +13,10 @@ from rich.table import Table
 from rollergen.cli.output import console, refuse_unknown
 from rollergen.errors import DeviceError
 from rollergen.hal.errors import RuntimeUnavailableError
-from rollergen.hal.load import known_names
+from rollergen.hal.load import every_spec
 from rollergen.hal.runtime import opencl_device_present
 from rollergen.hal.runtimes.opencl_platforms import present_devices
+from rollergen.hal.spec import Device
 
 MODELLED = "modelled only"
 
@@ -24,7 +26,8 @@ MODELLED = "modelled only"
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def list_devices(names: tuple[str, ...], as_json: bool) -> None:
     """List the devices (or just NAMES, which may be .json files) and what each one is."""
-    described = {name: describe(name) for name in names or known_names()}
+    asked: dict[str, str | Device] = {name: name for name in names} or dict(sorted(every_spec(), key=itemgetter(0)))
+    described = {name: describe(device) for name, device in asked.items()}
     if as_json:
         click.echo(json.dumps(described))
         return
@@ -73,13 +76,14 @@ def details(name: str, one: dict[str, Any]) -> str:
     return "\n".join([f"{name}: {clock}, source in {', '.join(one['languages'])}", *layers, *seen, f"  {state}"])
 
 
-def describe(name: str) -> dict[str, Any]:
+def describe(asked: str | Device) -> dict[str, Any]:
     """The device in plain data; ``present`` is whether kernels for it run here, ``missing`` why not."""
-    refuse_unknown(name)  # before the imports, so that the error comes at once
+    if isinstance(asked, str):
+        refuse_unknown(asked)  # before the imports, so that the error comes at once
     from rollergen.runtime.executor import executor_for
     from rollergen.targets import resolve
 
-    device = resolve(name)
+    device = resolve(asked)
     try:
         executor_for(device)
         missing = None

@@ -13,24 +13,25 @@ from rich.table import Table
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
-from rollergen.hal.files.user_specs import user_folder
-from rollergen.hal.load import save_device
+from rollergen.hal.files.user_specs import user_folder, user_specs
+from rollergen.hal.load import every_spec, save_device
 from rollergen.hal.probes.cuda_probe import probe_cuda
-from rollergen.hal.probes.device_probe import ProbedDevice, probe_opencl
+from rollergen.hal.probes.device_probe import ProbedDevice, probe_cpu
 from rollergen.hal.probes.opencl_probe import probe_device, probed_facts
-from rollergen.hal.runtimes.opencl_devices import Present
+from rollergen.hal.runtimes.opencl_devices import Present, describes
+from rollergen.hal.spec import Device
 
-_WAYS = "--opencl N, --opencl P:D"
-_BOTH = f"two devices to probe; expected either {_WAYS} or --cuda"
+_WAYS = "expected one of --cpu, --opencl P:D and --cuda"
 
 
 @click.command("probe")
-@click.option("--opencl", "which", metavar="N | P:D", help="The OpenCL CPU of number N; any device D of platform P.")
+@click.option("--cpu", is_flag=True, help="This machine's CPU, as kernels for cpu use it: in the caller's arrays.")
+@click.option("--opencl", "which", metavar="P:D", help="Any OpenCL device, as device='opencl:P:D' means it.")
 @click.option("--cuda", is_flag=True, help="The current CUDA GPU, through CuPy.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json")
 @click.option("--force", is_flag=True, help="Overwrite FILE.json.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
-def probe_command(which: str | None, cuda: bool, output: Path | None, force: bool, as_json: bool) -> None:
+def probe_command(cpu: bool, which: str | None, cuda: bool, output: Path | None, force: bool, as_json: bool) -> None:
     """Measure the device that is present and write its spec: a quarter of a minute, an OpenCL device two, a GPU one.
 
     Measured: clock, peaks, bandwidths and latency of each layer, line, launch; of a GPU its banks too.  What cannot be
@@ -38,24 +39,21 @@ def probe_command(which: str | None, cuda: bool, output: Path | None, force: boo
     without FILE.json its spec is kept among the user's, where device="opencl:P:D" finds it.
 
     \b
-        rollergen devices probe --opencl 0 -o my.json && rollergen devices check my.json
+        rollergen devices probe --cpu -o my.json && rollergen devices check my.json
         rollergen devices probe --opencl 1:0
         rollergen devices probe --cuda -o my-gpu.json
     """
-    if cuda == (which is not None):
-        raise ArgumentError(f"nothing to probe; expected either {_WAYS} or --cuda" if not cuda else _BOTH)
+    if cpu + cuda + (which is not None) != 1:
+        raise ArgumentError(f"{'two devices' if cpu or cuda else 'nothing'} to probe; {_WAYS}")
     try:
-        facts = probed_facts(which) if which is not None and not which.isdecimal() else None
+        facts = None if which is None else probed_facts(which)
         output = output or _own_file(facts)
         name = _name(output.stem)
         if output.suffix != ".json" or not re.match("[a-z]", name):
             raise ArgumentError(f"{output} names no spec; expected a file such as my.json, which begins with a letter")
         if output.exists() and not force:
             raise ArgumentError(f"{output} exists; expected a new file, or --force")
-        if facts is not None:
-            probed = probe_device(facts, name)
-        else:
-            probed = probe_cuda(name) if which is None else probe_opencl(int(which), name)
+        probed = probe_device(facts, name) if facts is not None else probe_cuda(name) if cuda else probe_cpu(name)
     except (RuntimeUnavailableError, BuildError) as error:
         raise DeviceError(str(error)) from None
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -68,10 +66,18 @@ def probe_command(which: str | None, cuda: bool, output: Path | None, force: boo
 
 
 def _own_file(facts: Present | None) -> Path:
-    """Among the user's own specs, by the device's name."""
+    """Among the user's own specs, by the device's name; by its units and platform too where another has that name."""
     if facts is None:
         raise ArgumentError("-o is missing; expected a file for the spec, such as -o my.json")
-    return user_folder() / f"{_name(facts.board or facts.name)}.json"
+    name = _name(facts.board or facts.name)
+    if any(Path(asked).stem == name and not _is_own(asked, spec, facts) for asked, spec in every_spec()):
+        name = _name(f"{name}-{facts.units}-{facts.platform}")
+    return user_folder() / f"{name}.json"
+
+
+def _is_own(asked: str, spec: Device, facts: Present) -> bool:
+    """Whether this is a file of the user's, known by its name, for this very device."""
+    return asked in user_specs() and describes(spec, facts)
 
 
 def _name(text: str) -> str:
@@ -86,5 +92,5 @@ def _show(probed: ProbedDevice, output: Path) -> None:
     console.print(table, markup=False)
     for path, why in probed.not_measured:
         console.print(f"not measured: {path}: {why}", markup=False, highlight=False, soft_wrap=True)
-    told = ", ".join(f"{key} {text}" for key, text in probed.state)
-    console.print(f"{told}\nwritten to {output}", markup=False, highlight=False, soft_wrap=True)
+    told = [", ".join(f"{key} {text}" for key, text in probed.state)] if probed.state else []
+    console.print("\n".join([*told, f"written to {output}"]), markup=False, highlight=False, soft_wrap=True)

@@ -58,10 +58,10 @@ def what_if(
 def _on_all(tensor: Tensor, title: str, plot: Path | None, as_json: bool) -> None:
     from rollergen.explain.explanation import seconds_text
     from rollergen.explain.what_if import across, plot_across
-    from rollergen.hal.load import known_names
+    from rollergen.hal.load import every_spec
     from rollergen.targets import resolve
 
-    rows = across(tensor, (resolve(name) for name in known_names()))
+    rows = across(tensor, (resolve(spec) for _, spec in every_spec()))
     if plot is not None:
         plot_across(rows, title, plot)
     if as_json:

@@ -9,12 +9,13 @@ from dataclasses import replace
 from rollergen.construct.chains import runs_chains
 from rollergen.construct.choose import construct
 from rollergen.dropped import collected_drops, standing
-from rollergen.errors import ConstructionError, DoesNotFitError
+from rollergen.errors import ConstructionError, DoesNotFitError, DtypeError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.chains import chains_in
 from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import RowLimits
-from rollergen.expr.stages import Graph
+from rollergen.expr.stages import Graph, cut
+from rollergen.expr.values import walk
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 
@@ -40,7 +41,10 @@ def planned(
 ) -> Graph:
     """The stages of `outputs` for `device`, as `canonicalize` makes them: operands are computed where they are read,
     contractions share a stage, and chains of them are one, only where the model says that this is faster than to store
-    them first."""
+    them first.
+
+    Raises DtypeError for float64 on a device that has no instruction for it.
+    """
 
     def seconds(graph: Graph) -> float:
         try:
@@ -51,6 +55,8 @@ def planned(
             return math.inf
 
     rows, bare = row_limits(device), device.kind.machine is not None
+    if not (device.kind.float64 or bare):  # of a machine of tiles there is a listing, which no compiler refuses
+        _refuse_float64(cut(outputs, inputs), device)
     apart = canonicalize(outputs, inputs, rows, seconds, bare)
     if not (options.shapes.chains and runs_chains(device) and chains_in(outputs)):
         return apart
@@ -58,3 +64,13 @@ def planned(
     if not any(op.inner for op in canonicalize(outputs, inputs, whole).tensor_ops):
         return apart
     return min((canonicalize(outputs, inputs, whole, seconds, bare), apart), key=seconds)
+
+
+def _refuse_float64(graph: Graph, device: Device) -> None:
+    for op in graph.tensor_ops:
+        values = (op.result, *(body for reduction in op.reductions for body in reduction.bodies))
+        if any(node.dtype == "float64" for value in values for node in walk(value)):
+            raise DtypeError(
+                f"{op.output.name} is computed in float64, for which {device.name} has no instruction; expected "
+                "float32, or a device that has one"
+            )

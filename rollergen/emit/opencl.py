@@ -12,6 +12,7 @@ from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.dtypes import is_integer
 from rollergen.hal.dot_products import opencl_function
 from rollergen.hal.dtypes import DOTS
+from rollergen.hal.exchanges import EXTENSIONS, KEY
 from rollergen.hal.languages import Language
 from rollergen.hal.masked_stores import Vectors
 from rollergen.hal.runtime import opencl_device_present, opencl_mismatch, opencl_runtime_for
@@ -219,8 +220,8 @@ class OpenCL(CFamily):
     def exchanged(self, node: Exchange) -> str:
         pragma = f"#pragma OPENCL EXTENSION {self.exchange_extension} : enable"
         self.types.setdefault(self.exchange_extension, pragma)
-        how = "sub_group_shuffle" + ("" if node.how == "from" else f"_{node.how}")
-        return f"{how}({self.expression(node.operand)}, {self.index(node.by)})"
+        call = EXTENSIONS[self.exchange_extension].calls[node.how]
+        return call.format(x=self.expression(node.operand), by=self.index(node.by))
 
     def converted(self, node: Convert) -> str:
         operand = node.operand
@@ -358,7 +359,7 @@ def printer(device: Device) -> OpenCL:
     dialect = device.dialect(OpenCL.language)
     steps = int(dialect.get("unrolled_steps") or 0)
     masked = device.kind.masked_stores, device.kind.masked_loads
-    attribute, extension = dialect.get("kernel_attribute", ""), dialect.get("exchange_extension", "")
+    attribute, extension = dialect.get("kernel_attribute", ""), dialect.get(KEY, "")
     return OpenCL(attribute, extension, steps, masked, device.kind.float64)
 
 

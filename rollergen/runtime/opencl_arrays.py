@@ -16,6 +16,8 @@ from rollergen.errors import ArgumentError, DeviceError
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.opencl_platforms import POCL
 
+_OF_ITS_OWN = "expected memory of its own, such as its copy() has, or an array of pyopencl.csvm_empty"
+
 
 def is_opencl_array(thing: Any) -> bool:
     """Whether it is a pyopencl.array.Array."""
@@ -101,11 +103,12 @@ def argument(array: Any, runtime: BufferRuntime, size: int) -> Any:
     step = ARGUMENT_BYTES if handle is None else runtime.alignment
     if start % step:
         where = f"at address {start}" if handle is None else f"{start} bytes into its buffer"
-        raise ValueError(f"begins {where}, at no multiple of {step}")
+        raise ValueError(f"begins {where}, at no multiple of {step}; {_OF_ITS_OWN}")
     if handle is None:
         return _part(start, size, memory) if array.offset else memory
     if array.offset + size > memory.size:
-        raise ValueError(f"takes bytes {array.offset} to {array.offset + size} of a buffer of {memory.size}")
+        end = array.offset + size
+        raise ValueError(f"takes bytes {array.offset} to {end} of a buffer of {memory.size}; {_OF_ITS_OWN}")
     if not array.offset:
         return memory
     return runtime.part(sys.modules["pyopencl"].Buffer.from_int_ptr(handle, True), start, size)

@@ -35,6 +35,10 @@ _IN_ORDER = (
 )
 
 
+MOST_LANES = 16
+"""Queues of a thread, and contexts, whose sessions a kernel keeps: those used last.  Each holds temporaries there."""
+
+
 class _Lane:
     """A thread's session in one queue, with temporaries of its own: calls of a queue run in order."""
 
@@ -50,11 +54,16 @@ class _Lane:
         self._held = [one for one in self._held if one[0].command_execution_status > 0]  # 0: complete; less: an error
         self._held += [(event, arrays)] if arrays else []
 
+    def __del__(self) -> None:
+        if self._held:
+            self.queue.finish()
+
 
 class OpenCLCalls:
     """What `Kernel` does with pyopencl's arrays and shared virtual memory.  Thread-safe.
 
-    The first call in a context compiles there; the first of a thread in a queue allocates temporaries.  Nobody waits.
+    The first call in a context compiles there; the first of a thread in a queue allocates temporaries.  Nobody waits,
+    but where a queue that was used before `MOST_LANES` others still runs.
     """
 
     def __init__(self, device: Device, program: RProgram, signature: Signature, source: Source) -> None:
@@ -114,14 +123,16 @@ class OpenCLCalls:
         found = lanes.get(queue.int_ptr)
         if found is None:
             runtime, compiled = self._in_context(queue)
-            found = lanes[queue.int_ptr] = _Lane(queue, compiled, runtime, self._program)
+            found = _Lane(queue, compiled, runtime, self._program)
+        _keep(lanes, queue.int_ptr, found)
         return found
 
     def _in_context(self, queue: Any) -> tuple[BufferRuntime, Any]:
         """The runtime and the compiled source of the queue's context and device."""
         key = queue.context.int_ptr, queue.device.int_ptr
         with self._lock:
-            if key not in self._compiled:
+            found = self._compiled.get(key)
+            if found is None:
                 facts = next((one for one, device in present_devices() if device.int_ptr == queue.device.int_ptr), None)
                 if facts is None or not runs_on(self._device, facts):
                     asked = f"device={facts.selector!r}" if facts else "one that pyopencl.get_platforms() lists"
@@ -130,8 +141,9 @@ class OpenCLCalls:
                         f"expected a kernel that rg.build made for it: {asked}"
                     )
                 runtime = BufferRuntime(facts, queue.device, queue.context)
-                self._compiled[key] = runtime, RuntimeExecutor(runtime).prepare(self._source)
-            return self._compiled[key]
+                found = runtime, RuntimeExecutor(runtime).prepare(self._source)
+            _keep(self._compiled, key, found)
+            return found
 
     def _results(self, out: Any, queue: Any) -> Sequence[Any]:
         if out is None:
@@ -159,7 +171,7 @@ class OpenCLCalls:
         try:
             return argument(thing, lane.runtime, parameter.size_bytes)
         except ValueError as error:
-            raise self._error(f"{name} {error}; pass {name}.copy()") from None
+            raise self._error(f"{name} {error}") from None
 
     def _error(self, text: str) -> ArgumentError:
         return ArgumentError(f"{text}: {self._signature}")
@@ -184,3 +196,11 @@ class OpenCLCalls:
             lane.packed = NEVER
             lane.session.enqueue(lane.queue, once=True)
             lane.packed = Packed.of(version, constants, views)
+
+
+def _keep(latest: dict[Any, Any], key: Any, value: Any) -> None:
+    """As the last one of the `MOST_LANES` that are kept."""
+    latest.pop(key, None)
+    latest[key] = value
+    if len(latest) > MOST_LANES:
+        del latest[next(iter(latest))]

@@ -164,7 +164,7 @@ def test_the_c_launcher_names_a_library_that_is_missing(saved):
 def test_a_device_can_be_asked_for_by_name(saved):
     directory = saved(kernels.total)
     ran = launched(directory, "--device", "no such device")
-    assert ran.returncode == 2 and "needs one whose name contains 'no such device'" in ran.stderr
+    assert ran.returncode == 2 and "needs one whose \"PLATFORM: NAME\" contains 'no such device'" in ran.stderr
     assert launched(directory, "--device", "").returncode == 0
 
 

@@ -5,6 +5,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.errors import DtypeError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import INTEGERS, is_float
 from rollergen.hal.load import load_device
@@ -55,3 +56,13 @@ def test_a_tuple_is_reduced_along_a_leading_axis_in_every_dtype(expression, dtyp
         (output,) = one.program.outputs
         got = interpret(one.program, arrays, device).outputs[output.name]
         assert np.array_equal(got, evaluate_program(one.program, arrays)[output.name])
+
+
+@pytest.mark.parametrize(("dtype", "make"), [
+    ("float64", lambda x: rg.ops.mul(x, 2.0)), ("float64", lambda x: rg.ops.sum(x, -1)),
+    ("float64", lambda x: rg.ops.cast(x, "float32")),
+    ("float32", lambda x: rg.ops.cast(rg.ops.mul(rg.ops.cast(x, "float64"), 0.1), "float32")),
+])  # fmt: skip
+def test_float64_is_refused_where_no_instruction_computes_in_it(dtype, make):
+    with pytest.raises(DtypeError, match="is computed in float64, for which mali-g71 has no instruction; expected float32"):
+        rg.build(make(rg.tensor("x", (8, 8), dtype)), "mali-g71")

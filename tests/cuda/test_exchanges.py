@@ -108,15 +108,16 @@ def test_a_language_without_exchanges_folds_a_tree_instead(name):
     assert "shuffle" not in text and "r_threads" in text
 
 
-def test_a_dialect_that_names_an_extension_exchanges_within_sub_groups():
+@pytest.mark.parametrize(("extension", "prefix"), [("cl_khr_subgroup_shuffle", ""), ("cl_intel_subgroups", "intel_")])
+def test_a_dialect_that_names_an_extension_exchanges_within_sub_groups(extension, prefix):
     spec = device("v100")
     targets = tuple(
-        replace(t, dialect=(("exchange_extension", "cl_khr_subgroup_shuffle"),)) if t.language == "opencl" else t
+        replace(t, dialect=(("exchange_extension", extension),)) if t.language == "opencl" else t
         for t in spec.targets
     )
     text = emit(program("sum", "eight widths"), replace(spec, targets=targets), "opencl").text
-    assert text.startswith("#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable")
-    assert text.count("sub_group_shuffle_xor(") == 5 + 3
+    assert text.startswith(f"#pragma OPENCL EXTENSION {extension} : enable")
+    assert text.count(f" {prefix}sub_group_shuffle_xor(") == 5 + 3
 
 
 def test_sums_and_maxima_exchange_both_ways_and_others_hand_the_result_out():

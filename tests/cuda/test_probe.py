@@ -131,10 +131,10 @@ def test_without_a_step_no_banks_and_no_sectors_are_seen():
     assert sector_bytes({apart: Figure(min(apart, 32), 0.0) for apart in DISTANCES}) == 32
 
 
-@pytest.mark.parametrize("words", [[], ["--cuda", "--opencl", "0"]])
+@pytest.mark.parametrize("words", [[], ["--cuda", "--cpu"], ["--cuda", "--opencl", "0"], ["--cpu", "--opencl", "0:0"]])
 def test_one_device_is_probed(words, tmp_path):
     result = run("devices", "probe", *words, "-o", str(tmp_path / "x.json"))
-    assert result.exit_code == 2 and "expected either --opencl N, --opencl P:D or --cuda" in result.stderr
+    assert result.exit_code == 2 and "expected one of --cpu, --opencl P:D and --cuda" in result.stderr
 
 
 def test_without_cupy_it_says_what_to_install(tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ def probed():
         patch.setattr(device_probe, "PATIENCE", 1)
         patch.setattr(device_probe, "working_sets", lambda *_: small)
         patch.setattr(device_probe, "measure", lambda *_: probe(caches))
-        return device_probe.probe_opencl(0, "mine")
+        return device_probe.probe_cpu("mine")
 
 
 def test_the_spec_passes_the_checks_and_builds_kernels(probed, tmp_path):
@@ -59,11 +59,6 @@ def test_what_cannot_be_measured_is_marked_and_stays_assumed(probed):
     assert "governor before" in origins["clock_mhz"][1]
 
 
-def test_another_device_is_refused():
-    with pytest.raises(RuntimeUnavailableError, match="there is no OpenCL device 99; expected one of 0: "):
-        device_probe.probe_opencl(99, "mine")
-
-
 @pytest.mark.parametrize(
     ("nanoseconds", "line"),
     [
@@ -92,7 +87,7 @@ def test_the_state_of_the_clock_is_what_the_system_says(tmp_path):
 )
 def test_the_file_must_be_a_new_spec(tmp_path, file, text):
     (tmp_path / "old.json").write_text("{}")
-    result = run("devices", "probe", "--opencl", "0", "-o", str(tmp_path / file))
+    result = run("devices", "probe", "--cpu", "-o", str(tmp_path / file))
     assert result.exit_code == 2 and text in result.stderr
     assert (tmp_path / "old.json").read_text() == "{}"
 
@@ -132,6 +127,6 @@ def test_of_two_measurements_that_agree_the_better_figures_stay():
 def test_the_command_writes_nothing_of_figures_that_do_not_repeat(tmp_path, monkeypatch):
     made = iter((figures(), figures(clock_mhz=1000.0)))
     monkeypatch.setattr(device_probe, "measure", lambda *_: next(made))
-    result = run("devices", "probe", "--opencl", "0", "-o", str(tmp_path / "mine.json"))
+    result = run("devices", "probe", "--cpu", "-o", str(tmp_path / "mine.json"))
     assert result.exit_code == 2 and "clock_mhz does not repeat: 3000 and then 1000" in result.stderr
     assert not (tmp_path / "mine.json").exists()

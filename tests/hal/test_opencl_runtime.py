@@ -227,9 +227,10 @@ def test_prepared_launches_of_both_kinds_run_in_order(run):
 
 DRIVERS = """
 from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
-from rollergen.hal.probes.device_probe import opencl_devices
+from rollergen.hal.runtimes.opencl_platforms import POCL, present_devices
 run = OpenCLRuntime()
-print(run.has_caller, run.device.name.split("-")[0], [d.name.split("-")[0] for d in opencl_devices()])
+names = [one.name for one, _ in present_devices() if one.platform == POCL]
+print(run.has_caller, run.device.name.split("-")[0], [name.split("-")[0] for name in names])
 """
 
 

@@ -1,5 +1,7 @@
 """pyopencl's arrays, in place, in the caller's queue and context."""
 
+import gc
+import threading
 import weakref
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, DeviceError, DtypeError, ShapeError
+from rollergen.runtime.opencl_calls import MOST_LANES
 from tests.opencl.devices import facts, on_pocl
 from tests.threads import in_threads
 
@@ -90,7 +93,7 @@ def test_arrays_in_shared_virtual_memory_are_used_from_any_place_that_vectors_ca
         part = whole[offset : offset + a.size].reshape(a.shape)
         expected = host[offset : offset + a.size].reshape(a.shape) @ b
         assert np.array_equal(kernel(part, array.to_device(queue, b, allocator=allocator)).get(), expected)
-    with pytest.raises(ArgumentError, match=r"A begins at address \d+, at no multiple of 16; pass A.copy"):
+    with pytest.raises(ArgumentError, match=r"A begins at address \d+, at no multiple of 16; expected memory of its own, such as its copy"):
         kernel(whole[1 : 1 + a.size].reshape(a.shape), array.to_device(queue, b))
     with pytest.raises(ArgumentError, match="out=C overlaps another array"):
         kernel(whole[: a.size].reshape(a.shape), array.to_device(queue, b), out=whole[4 : 4 + 37 * 45].reshape((37, 45)))
@@ -239,3 +242,41 @@ def test_shared_memory_is_kept_until_what_reads_it_has_run(queue):
     gate.set_status(cl.command_execution_status.COMPLETE)
     queue.finish()
     assert [float(out[-1]) for out in outs] == [2.0, 4.0, 6.0]
+
+
+def test_shared_memory_outlives_the_thread_whose_launches_read_it(queue):
+    twice = rg.build(rg.ops.mul(rg.tensor("x", (1 << 20,)), 2.0), on_pocl(), profile=False, cache=False)
+    gate, called = cl.UserEvent(queue.context), threading.Event()
+    out, kept = cl.csvm_empty(queue.context, (1 << 20,), "f4"), []
+    cl.enqueue_barrier(queue, wait_for=[gate])
+
+    def call():
+        memory = cl.csvm_empty(queue.context, (1 << 20,), "f4")
+        memory[...] = 3
+        kept.append(weakref.ref(memory.base))
+        twice(cl.SVM(memory), out=cl.SVM(out), stream=queue)
+        del memory
+        called.set()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    called.wait()
+    thread.join(0.2)
+    assert kept[0]() is not None
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    thread.join()
+    assert float(out[-1]) == 6.0
+
+
+def test_queues_that_are_used_no_longer_are_let_go(queue):
+    twice = rg.build(rg.ops.mul(rg.tensor("x", (64,)), 2.0), on_pocl(), profile=False, cache=False)
+    weak = type("WeakQueue", (cl.CommandQueue,), {})  # the class itself takes no weak references
+    host, seen = np.arange(64, dtype="f4"), []
+    for _ in range(MOST_LANES + 4):
+        context = cl.Context(queue.context.devices)
+        other = weak(context)
+        assert np.array_equal(twice(array.to_device(other, host)).get(), 2 * host)
+        seen.append(weakref.ref(other))
+    del other, context
+    gc.collect()
+    assert sum(one() is not None for one in seen) == MOST_LANES

@@ -147,6 +147,12 @@ def test_of_several_devices_that_a_name_means_the_best_is_chosen_and_of_equal_on
     assert chosen("amd", found) is found[1] and chosen("amd:2", found) is twin and chosen("amd:0", found) is inside
 
 
+@pytest.mark.parametrize("which", [":", ":0"])
+def test_a_platform_has_to_be_named(which):
+    with pytest.raises(RuntimeUnavailableError, match=f"'{which}' names no platform; expected PLATFORM:DEVICE.* opencl:0:0 gfx906"):
+        chosen(which, EVERY)
+
+
 @pytest.mark.parametrize("which", ["4:0", "pocl:1", "nobody", "0:mali"])
 def test_a_device_that_is_not_there_is_answered_with_those_that_are(which):
     with pytest.raises(RuntimeUnavailableError, match=r"expected PLATFORM:DEVICE.* opencl:3:0 pthread-AMD EPYC 9B45 of Port"):

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import rollergen as rg
 from rollergen.__main__ import main
 from rollergen.errors import ArgumentError, DeviceError
-from rollergen.hal.errors import BuildError
+from rollergen.hal.errors import BuildError, RuntimeUnavailableError, SpecWarning
 from rollergen.hal.files.user_specs import user_folder
 from rollergen.hal.lints import outer_layers_are_slower
 from rollergen.hal.load import load_device, save_device
@@ -25,7 +25,8 @@ from rollergen.targets import resolve
 from tests.opencl.devices import facts
 
 pytest.importorskip("pyopencl", reason="the extra [cpu] is not installed")
-SMALL = Sizes(dram=1 << 20, chased=1 << 20)
+GPU = replace(facts(), name="gfx906", kinds=frozenset({"GPU"}))
+SMALL = Sizes(l3=1 << 20, dram=1 << 20, chased=1 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def quick(monkeypatch):
     """A probe of milliseconds: its figures mean nothing."""
     monkeypatch.setattr("rollergen.hal.probes.opencl_bench.LEAST_S", 1e-6)
     monkeypatch.setattr("rollergen.hal.probes.opencl_bench.ROWS_S", 0.0)
-    monkeypatch.setattr(opencl_probe, "_sizes", lambda found, base: SMALL)
+    monkeypatch.setattr(opencl_probe, "_sizes", lambda found, base, facts: SMALL)
     hasty = Patience(readings=1, within=float("inf"), near=float("inf"), least_rounds=2, least_s=0.0)
     monkeypatch.setattr(opencl_probe.probe_device, "__defaults__", (None, hasty))
 
@@ -78,7 +79,7 @@ def test_what_a_device_does_not_compute_in_is_no_instruction_of_it(runtime):
     assert "float64" in has and "float16" not in has  # PoCL's CPU
     bare = replace_extensions(runtime, ())
     assert {one.dtype for one in base_of(bare).instructions} == {"float32", "int8"}
-    with pytest.raises(BuildError, match="no cl_khr_fp64; expected no float64"):
+    with pytest.raises(BuildError, match="no cl_khr_fp64; expected a spec that has no"):
         bare.compile("kernel void f(global float *x) { x[0] = (float)((double)x[0] + 1); }")
     assert bare.compile("/* double */\nkernel void f(global float *x) { x[0] = 1; }")
 
@@ -102,6 +103,26 @@ def test_a_probe_is_kept_where_a_build_finds_it(quick):
     assert isinstance(again.exception, ArgumentError) or "--force" in again.output
 
 
+def test_a_probe_of_a_device_that_is_called_as_another_spec_is_found_too(quick, monkeypatch):
+    """As a Mali-G71 of other units than the built-in one's."""
+    monkeypatch.setattr("rollergen.cli.device_probe._name", lambda text: "mali-g71" + "-units" * (text != facts().name))
+    assert CliRunner().invoke(main, ["devices", "probe", "--opencl", "pocl:0"]).exit_code == 0
+    (file,) = user_folder().glob("*.json")
+    assert file.stem == "mali-g71-units" and resolve("opencl:pocl").name == file.stem
+    named = file.rename(file.with_stem("mali-g71"))  # by hand
+    assert resolve("opencl:pocl").units == load_device(named).units and resolve("mali-g71").units == 8
+
+
+def test_a_broken_file_among_the_users_harms_no_other(quick):
+    assert CliRunner().invoke(main, ["devices", "probe", "--opencl", "pocl:0"]).exit_code == 0
+    (user_folder() / "a.json").write_text("{")
+    with pytest.warns(SpecWarning, match=r"a device is left out: a\.json: "):
+        assert resolve("opencl:pocl").units == facts().units
+    listed = CliRunner().invoke(main, ["devices"])
+    assert listed.exit_code == 0 and "mi50" in listed.output and "opencl:" in listed.output
+    assert listed.stderr.count("a device is left out: a.json: ") == 1
+
+
 def test_devices_lists_what_is_present_and_how_to_have_it_described():
     from rollergen.cli.device_list import present
 
@@ -113,9 +134,10 @@ def test_every_figure_of_the_bench_is_positive(runtime, monkeypatch):
     monkeypatch.setattr("rollergen.hal.probes.opencl_bench.LEAST_S", 1e-6)
     bench = OpenCLBench(runtime, 2, 1000.0, 64, SMALL)
     found = [*bench.reading_gb_s("l1").values(), *bench.shared_bytes_per_clock().values(), bench.writing_gb_s()]
+    found += bench.copies_gb_s().values()
     found += [bench.latency_clocks("l2"), bench.launch_us(4)]
     found += [bench.per_clock(one) for one in load_device("mi50").instructions if one.dtype != "float16"]
-    assert all(meter.read() > 0 for meter in found) and min(bench.copies_gb_s()) > 0
+    assert all(meter.read() > 0 for meter in found)
     with pytest.raises(BuildError, match="has no cl_khr_fp16"):
         bench.per_clock(load_device("mi50").instruction("pk_fma_f16"))
 
@@ -126,9 +148,34 @@ def test_every_figure_of_the_bench_is_positive(runtime, monkeypatch):
 ])  # fmt: skip
 def test_the_second_level_is_read_in_a_quarter_of_it(told, base, expected):
     found = SimpleNamespace(values={"dram.capacity_bytes": 1 << 30, **told})
-    sizes = opencl_probe._sizes(found, load_device(base))
+    sizes = opencl_probe._sizes(found, load_device(base), GPU)
     assert sizes.l2 == expected
     assert min(sizes.l1, sizes.l2, sizes.dram) >= 16 * opencl_probe.MOST_THREADS  # or threads read behind the end
+
+
+def test_of_a_gpu_more_is_read_than_its_caches_hold():
+    found, spec = SimpleNamespace(values={"dram.capacity_bytes": 192 << 30}), load_device("mi300x")
+    sizes = opencl_probe._sizes(found, spec, GPU)
+    assert sizes.dram >= 2 * spec.layer("l3").capacity_bytes >= 8 * sizes.l3
+    assert opencl_probe._sizes(found, spec, replace(GPU, kinds=frozenset({"CPU"}))).dram == sizes.dram / 4
+
+
+def test_a_memory_too_small_for_a_probe_is_named():
+    with pytest.raises(RuntimeUnavailableError, match=r"gfx906.* has 1048576 bytes; a probe needs 67108864 at least"):
+        opencl_probe._sizes(SimpleNamespace(values={"dram.capacity_bytes": 1 << 20}), load_device("mi50"), GPU)
+
+
+def test_a_third_level_that_the_base_has_is_read_too(quick, monkeypatch):
+    monkeypatch.setattr(opencl_probe, "base_of", lambda runtime: load_device("mi300x"))
+    probed = opencl_probe.probe_device(facts(), "mine")
+    assert "l3.bandwidth_gb_s" in {one.path for one in probed.measured}
+
+
+def test_the_rate_of_copies_is_a_figure_of_the_spec(quick, tmp_path):
+    probed = opencl_probe.probe_device(facts(), "mine")
+    save_device(probed.device, tmp_path / "mine.json")
+    spec = load_device(tmp_path / "mine.json")
+    assert spec.copy_to_gb_s > 0 < spec.copy_back_gb_s and dict(spec.provenance)["copy_to_gb_s"][0] == "measured"
 
 
 def test_a_launch_that_had_to_wait_makes_no_loop_seem_long(runtime, monkeypatch):

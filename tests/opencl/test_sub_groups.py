@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from rollergen.hal.errors import BuildError
-from rollergen.hal.probes.opencl_sub_groups import RELATIVE, REQUIRED, SHUFFLE, sub_groups
+from rollergen.hal.exchanges import EXTENSIONS
+from rollergen.hal.probes.opencl_sub_groups import REQUIRED, sub_groups
 
-BOTH = frozenset({SHUFFLE, RELATIVE})
+KHRONOS, INTEL = (frozenset({name, one.beside}) for name, one in EXTENSIONS.items())
+SHUFFLE = next(iter(EXTENSIONS))
 
 
 class Answering:
@@ -16,7 +18,7 @@ class Answering:
 
     opencl = SimpleNamespace(Error=RuntimeError)
 
-    def __init__(self, width, extensions=BOTH, wrong=0, refused=(), threads=1024):
+    def __init__(self, width, extensions=KHRONOS, wrong=0, refused=(), threads=1024):
         self.width, self.extensions, self.wrong, self.refused = width, extensions, wrong, refused
         self.limits = SimpleNamespace(threads=threads)
 
@@ -54,8 +56,13 @@ def test_a_device_with_one_size_needs_no_attribute():
 
 
 def test_a_size_is_asked_for_where_kernels_may_and_the_next_where_it_is_refused():
-    found = sub_groups(Answering(8, BOTH | {REQUIRED}, refused=(32,)))
+    found = sub_groups(Answering(8, KHRONOS | {REQUIRED}, refused=(32,)))
     assert found.width == 16 and found.dialect["kernel_attribute"] == "__attribute__((intel_reqd_sub_group_size(16)))"
+
+
+def test_intels_own_exchanges_are_used_where_there_are_no_others():
+    assert sub_groups(Answering(16, INTEL)).dialect == {"exchange_extension": "cl_intel_subgroups"}
+    assert sub_groups(Answering(16, INTEL | KHRONOS)).extension == SHUFFLE
 
 
 @pytest.mark.parametrize("wrong", [1, 2, 3, 4])

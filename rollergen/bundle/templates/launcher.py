@@ -2,7 +2,7 @@
 
     python launcher.py                      the self-test, on the device the kernel was built for
     python launcher.py --any-device         on whatever OpenCL device there is
-    python launcher.py --device TEXT        on one whose name contains TEXT
+    python launcher.py --device TEXT        on one whose "PLATFORM: NAME" contains TEXT
 
     from launcher import Kernel
     kernel = Kernel()                       # compiles; kernel(a, b) takes and returns NumPy arrays
@@ -155,18 +155,23 @@ def find_device(wanted, any_device=False, text=None):
         found = [d for platform in cl.get_platforms() for d in platform.get_devices()]
     except cl.LogicError as error:
         raise CannotRun(f"no OpenCL platform ({error}); a CPU works with: pip install pyopencl[pocl]") from None
-    here = ", ".join(d.name for d in found) or "none"
+    here = ", ".join(map(label, found)) or "none"
     if text is not None:
-        found = [d for d in found if text.lower() in d.name.lower()]
+        found = [d for d in found if text.lower() in label(d).lower()]
     elif not any_device:
         found = [d for d in found if suits(d, wanted)]
     if not found:
-        needs = f"one whose name contains {text!r}" if text is not None else f"{wanted['title']} ({wanted['name']})"
+        asked = f'one whose "PLATFORM: NAME" contains {text!r}'
+        needs = asked if text is not None else f"{wanted['title']} ({wanted['name']})"
         raise CannotRun(f"needs {needs}; OpenCL devices here: {here}; --any-device takes any of them")
     device = min(found, key=preference) if wanted["type"] == "cpu" else found[0]
     if device.platform.name == POCL:
         mend_pocl(device)
     return device
+
+
+def label(device):
+    return f"{device.platform.name}: {device.name}"
 
 
 def preference(device):
@@ -175,10 +180,12 @@ def preference(device):
 
 
 def suits(device, wanted):
-    """Whether it is the kind of device that the kernel was built for: any CPU, or one of its names."""
+    """Whether it is the kind of device that the kernel was built for: any CPU, or one of its names and platform."""
     if wanted["type"] == "cpu":
         return bool(device.type & cl.device_type.CPU)
-    return any(name.lower() in device.name.lower() for name in wanted["names"])
+    contains = lambda text, part: part.lower() in text.lower()
+    named = any(contains(device.name, name) for name in wanted["names"])
+    return named and contains(device.platform.name, wanted.get("platform", ""))
 
 
 def mend_pocl(device):
@@ -310,7 +317,7 @@ def times(kernel):
 def main():
     parser = argparse.ArgumentParser(description="Self-test of the kernel saved in this directory.")
     parser.add_argument("--any-device", action="store_true", help="run on whatever OpenCL device there is")
-    parser.add_argument("--device", metavar="TEXT", help="run on a device whose name contains TEXT")
+    parser.add_argument("--device", metavar="TEXT", help='run on one whose "PLATFORM: NAME" contains TEXT')
     options = parser.parse_args()
     try:
         kernel = Kernel(HERE, options.any_device, options.device)

@@ -36,23 +36,37 @@ static void *allocate(size_t bytes) {
 
 static int contains(const char *text, const char *part) { return strcasestr(text, part) != NULL; }
 
-static int suits(cl_device_id device, const char *name, int any, const char *wanted) {
+/* What the drivers call a device: "PLATFORM: NAME". */
+struct label {
+    char platform[256], name[512], both[800];
+};
+
+static struct label label_of(cl_platform_id platform, cl_device_id device) {
+    struct label label = {"", "", ""};
+    check(cl.clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof label.platform, label.platform, NULL),
+          "clGetPlatformInfo");
+    check(cl.clGetDeviceInfo(device, CL_DEVICE_NAME, sizeof label.name, label.name, NULL), "clGetDeviceInfo");
+    snprintf(label.both, sizeof label.both, "%s: %s", label.platform, label.name);
+    return label;
+}
+
+static int suits(cl_device_id device, const struct label *label, int any, const char *wanted) {
     cl_bitfield type = 0;
-    if (wanted) return contains(name, wanted);
+    if (wanted) return contains(label->both, wanted);
     if (any) return 1;
     check(cl.clGetDeviceInfo(device, CL_DEVICE_TYPE, sizeof type, &type, NULL), "clGetDeviceInfo");
     if (DEVICE_IS_CPU) return (type & CL_DEVICE_TYPE_CPU) != 0;
+    if (!contains(label->platform, DEVICE_PLATFORM)) return 0;
     for (size_t i = 0; i < COUNT(DEVICE_NAMES); i++)
-        if (contains(name, DEVICE_NAMES[i])) return 1;
+        if (contains(label->name, DEVICE_NAMES[i])) return 1;
     return 0;
 }
 
 /* PoCL does not compile for a processor that it does not know: see pocl_cpu_name.h. */
-static void mend_if_pocl(cl_platform_id platform, cl_device_id device) {
-    char name[256] = "", version[512] = "";
-    check(cl.clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, NULL), "clGetPlatformInfo");
+static void mend_if_pocl(cl_device_id device, const struct label *label) {
+    char version[512] = "";
     check(cl.clGetDeviceInfo(device, CL_DEVICE_VERSION, sizeof version, version, NULL), "clGetDeviceInfo");
-    if (strcmp(name, "Portable Computing Language") == 0 && mend_cpu_name(device, version) != 0)
+    if (strcmp(label->platform, "Portable Computing Language") == 0 && mend_cpu_name(device, version) != 0)
         cannot_run("PoCL (%s) does not know this processor; use a newer PoCL", version);
 }
 
@@ -60,7 +74,7 @@ static void mend_if_pocl(cl_platform_id platform, cl_device_id device) {
 static cl_device_id choose_device(int any, const char *wanted) {
     cl_platform_id platforms[16];
     cl_device_id devices[64];
-    char name[512], here[2048] = "";
+    char here[2048] = "";
     cl_uint platform_count = 0, device_count;
     if (cl.clGetPlatformIDs(COUNT(platforms), platforms, &platform_count) != CL_SUCCESS) platform_count = 0;
     if (platform_count > COUNT(platforms)) platform_count = COUNT(platforms);
@@ -68,14 +82,14 @@ static cl_device_id choose_device(int any, const char *wanted) {
         cl_int status = cl.clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, COUNT(devices), devices, &device_count);
         if (status != CL_SUCCESS) continue;
         for (cl_uint d = 0; d < device_count && d < COUNT(devices); d++) {
-            check(cl.clGetDeviceInfo(devices[d], CL_DEVICE_NAME, sizeof name, name, NULL), "clGetDeviceInfo");
-            if (suits(devices[d], name, any, wanted)) {
-                mend_if_pocl(platforms[p], devices[d]);
-                printf("%s\non %s; built for %s: %s\n", SIGNATURE, name, DEVICE_TITLE, TIMES);
+            struct label label = label_of(platforms[p], devices[d]);
+            if (suits(devices[d], &label, any, wanted)) {
+                mend_if_pocl(devices[d], &label);
+                printf("%s\non %s; built for %s: %s\n", SIGNATURE, label.name, DEVICE_TITLE, TIMES);
                 return devices[d];
             }
             size_t used = strlen(here);
-            snprintf(here + used, sizeof here - used, "%s%s", used ? ", " : "", name);
+            snprintf(here + used, sizeof here - used, "%s%s", used ? ", " : "", label.both);
         }
     }
     cannot_run("needs %s; OpenCL devices here: %s; --any-device takes any of them", wanted ? wanted : DEVICE_TITLE,
