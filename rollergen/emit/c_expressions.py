@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -258,6 +259,11 @@ class CExpressions:
             loosest = EQUAL if condition.lanes > 1 else LOGIC_OR
             parts = self.within(condition, loosest), self.within(yes, LOGIC_OR), self.within(no, LOGIC_OR)
             return f"{parts[0]} ? {parts[1]} : {parts[2]}", TERNARY
+        if node.op == "every":
+            (tests,) = node.operands
+            lanes: list[Expr] = [Pick(tests, number) for number in range(tests.lanes)]
+            met = reduce(lambda a, b: Operation("bitand", (a, b), tests.dtype), lanes)
+            return self.operation(Operation("ne", (met, Number(0, tests.dtype)), "bool"))
         if node.op in ("neg", "not"):
             sign = "-" if node.op == "neg" else ("!" if node.lanes == 1 else "~")
             return sign + self.within(node.operands[0], ATOM), UNARY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from rollergen.emit.c_expressions import ATOM, SCALARS
@@ -23,6 +24,7 @@ from rollergen.lower.expressions import (
     Broadcast,
     Convert,
     Exchange,
+    Name,
     Number,
     Operation,
     Pick,
@@ -38,6 +40,17 @@ _HEX = "0123456789abcdef"
 NONE: tuple[Vectors, Vectors] = (frozenset(), frozenset())
 """No vectors of which chosen lanes are stored, or loaded."""
 
+_EVERY = """#ifndef __has_builtin
+#define __has_builtin(name) 0
+#endif
+PREFIXint every_of_KIND(KIND tests)
+{
+#if __has_builtin(__builtin_reduce_and)
+    return __builtin_reduce_and(tests) != 0;
+#else
+    return LANE_BY_LANE;
+#endif
+}"""
 _HALVES_READ = """PREFIXfloatLANES NAME(SCOPEconst ushort *at)
 {
     const ushortLANES held = *(SCOPEconst ANYWHERE *)at;
@@ -300,6 +313,8 @@ class OpenCL(CFamily):
     def operation(self, node: Operation) -> tuple[str, int]:
         if node.op in DOTS.values():
             return self._dot_product(node), ATOM
+        if node.op == "every":
+            return self._every(node), ATOM
         if node.op != "div" or node.dtype != "float32" or node.lanes % WIDTH or not self.features.masked_stores:
             return super().operation(node)
         over, under = node.operands
@@ -311,6 +326,19 @@ class OpenCL(CFamily):
         self.types |= functions(node.lanes, self.function_prefix)
         values = self.literal(number.value, "float32"), self.literal(inverse, "float32")
         return f"divided_by{node.lanes}({self.expression(over)}, {', '.join(values)})", ATOM
+
+    def _every(self, node: Operation) -> str:
+        """Compilers see no reduction in a conjunction of picked lanes: 142 us of selecting 256 elements in each of 512
+        rows, 104 by the function."""
+        (tests,) = node.operands
+        kind = self.vector_type(tests.dtype, tests.lanes)
+        lanes = replace(node, operands=(Name("tests", tests.dtype, tests.lanes),))
+        words = {"PREFIX": self.function_prefix, "KIND": kind, "LANE_BY_LANE": super().operation(lanes)[0]}
+        text = _EVERY
+        for word, meaning in words.items():
+            text = text.replace(word, meaning)
+        self.types[f"every {kind}"] = text
+        return f"every_of_{kind}({self.expression(tests)})"
 
     def _dot_product(self, node: Operation) -> str:
         name, self.types[name] = opencl_function(node.op, node.lanes, self.function_prefix)

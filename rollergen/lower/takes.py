@@ -107,10 +107,7 @@ def _all_inside(out: Writer, ids: Sequence[Expr], extents: Sequence[int]) -> Exp
         bits = one if one.dtype.startswith("u") else Convert(one, f"u{one.dtype}", bits=True)
         inside = compare("lt", bits, Number(extent, bits.dtype))
         if inside.lanes > 1:
-            each = out.let("inside", inside)
-            lanes: list[Expr] = [Pick(each, number) for number in range(each.lanes)]
-            every = reduce(lambda a, b: Operation("bitand", (a, b), inside.dtype), lanes)
-            inside = Operation("ne", (every, Number(0, inside.dtype)), "bool")
+            inside = Operation("every", (out.let("inside", inside),), "bool")
         tests.append(inside)
     return reduce(lambda a, b: Operation("and", (a, b), "bool"), tests)
 

@@ -273,3 +273,14 @@ def test_what_is_no_take_is_refused_by_name():
     ):  # fmt: skip
         with pytest.raises(error, match=text):
             made()
+
+
+@pytest.mark.parametrize("options", [(), ("-D__has_builtin(name)=0",)], ids=["builtin", "lane by lane"])
+def test_ids_of_all_lanes_are_looked_at_by_one_function_and_lane_by_lane_where_the_compiler_has_none(options):
+    x, ids = rg.tensor("x", (5, 64)), rg.tensor("ids", (48,), "int64")
+    (program, *_) = programs(rg.ops.index_select(x, 1, ids, name="y"), "cpu")
+    assert "if (every_of_long" in emit(program, device("cpu")).text
+    arrays = {"x": np.arange(320, dtype="f4").reshape(5, 64), "ids": np.resize([0, 63, -1, -64, 7], 48)}
+    for inside in (arrays["ids"], arrays["ids"] % 64):
+        got = run_opencl(program, {**arrays, "ids": inside}, device("cpu"), options)["y"]
+        assert np.array_equal(got, arrays["x"][:, inside])
