@@ -2,7 +2,8 @@
 
     python -m tests.opencl.exchanges PLATFORM:DEVICE [EXTENSION]
 
-EXTENSION: that by which it does, of several.  Prints the sub-groups' size once every one has passed the gate with shuffles in its text.
+EXTENSION: that by which it does, of several.  Prints the sub-groups' size once every one has passed the gate with
+shuffles in its text.
 """
 
 import sys

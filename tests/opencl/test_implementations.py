@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rollergen.hal.exchanges import EXTENSIONS
 from tests.opencl.sample import problems
 
 pytest.importorskip("pyopencl", reason="the extra [cpu] is not installed")
@@ -35,5 +36,6 @@ def test_a_sample_is_right_on_intels_runtime(tmp_path):
 
 
 @needs_intel
-def test_reductions_exchange_registers_within_intels_sub_groups(tmp_path):
-    assert "registers exchanged within 32 threads" in on_intel(tmp_path, "exchanges")
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_reductions_exchange_registers_within_intels_sub_groups(extension, tmp_path):
+    assert "registers exchanged within 32 threads" in on_intel(tmp_path, "exchanges", extension)
