@@ -45,25 +45,33 @@ class _Lane:
     def __init__(self, queue: Any, compiled: Any, runtime: BufferRuntime, program: RProgram) -> None:
         self.queue, self.runtime, self.packed = queue, runtime, NEVER  # a queue that is kept has its address to itself
         self.session = compiled.session()
-        self._held: list[tuple[Any, Sequence[Any]]] = []
         sizes = {b.name: b.elements * numpy_dtype(b.dtype).itemsize for b in program.temporaries}
         self.session.point({name: runtime.empty(size) for name, size in sizes.items()})
 
-    def hold(self, event: Any, arrays: Sequence[Any]) -> None:
-        """Keeps arrays in shared virtual memory until the event is complete: OpenCL retains buffers only."""
-        self._held = [one for one in self._held if one[0].command_execution_status > 0]  # 0: complete; less: an error
-        self._held += [(event, arrays)] if arrays else []
 
-    def __del__(self) -> None:
-        if self._held:
-            self.queue.finish()
+class _Held:
+    """Arrays in shared virtual memory until launches that use them are complete: OpenCL retains buffers only.  They
+    outlive kernels and threads, none of which waits."""
+
+    def __init__(self) -> None:
+        self._lock, self._pairs = threading.Lock(), []  # type: threading.Lock, list[tuple[Any, Sequence[Any]]]
+
+    def hold(self, event: Any, arrays: Sequence[Any]) -> None:
+        """Keeps these until the event is complete, and lets go of others."""
+        if not (arrays or self._pairs):
+            return
+        with self._lock:
+            every = [*self._pairs, (event, arrays)] if arrays else self._pairs
+            self._pairs = [one for one in every if one[0].command_execution_status > 0]  # 0: complete; less: an error
+
+
+_HELD = _Held()
 
 
 class OpenCLCalls:
     """What `Kernel` does with pyopencl's arrays and shared virtual memory.  Thread-safe.
 
-    The first call in a context compiles there; the first of a thread in a queue allocates temporaries.  Nobody waits,
-    but where a queue that was used before `MOST_LANES` others still runs.
+    The first call in a context compiles there; the first of a thread in a queue allocates temporaries.  Nobody waits.
     """
 
     def __init__(self, device: Device, program: RProgram, signature: Signature, source: Source) -> None:
@@ -103,7 +111,7 @@ class OpenCLCalls:
         for one in given if launched else ():
             one.add_event(launched[-1].event)
         if launched:
-            lane.hold(launched[-1].event, [one for one in (*passed, *given) if in_shared_memory(one)])
+            _HELD.hold(launched[-1].event, [one for one in (*passed, *given) if in_shared_memory(one)])
         return results[0] if len(results) == 1 else tuple(results)
 
     def _queue(self, passed: Sequence[Any], stream: Any) -> Any:

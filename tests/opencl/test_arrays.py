@@ -244,27 +244,25 @@ def test_shared_memory_is_kept_until_what_reads_it_has_run(queue):
     assert [float(out[-1]) for out in outs] == [2.0, 4.0, 6.0]
 
 
-def test_shared_memory_outlives_the_thread_whose_launches_read_it(queue):
-    twice = rg.build(rg.ops.mul(rg.tensor("x", (1 << 20,)), 2.0), on_pocl(), profile=False, cache=False)
-    gate, called = cl.UserEvent(queue.context), threading.Event()
-    out, kept = cl.csvm_empty(queue.context, (1 << 20,), "f4"), []
+def test_shared_memory_outlives_the_kernel_and_the_thread_whose_launches_read_it(queue):
+    gate, kept = cl.UserEvent(queue.context), []
+    out = cl.csvm_empty(queue.context, (1 << 20,), "f4")
     cl.enqueue_barrier(queue, wait_for=[gate])
 
     def call():
+        twice = rg.build(rg.ops.mul(rg.tensor("x", (1 << 20,)), 2.0), on_pocl(), profile=False, cache=False)
         memory = cl.csvm_empty(queue.context, (1 << 20,), "f4")
         memory[...] = 3
         kept.append(weakref.ref(memory.base))
         twice(cl.SVM(memory), out=cl.SVM(out), stream=queue)
-        del memory
-        called.set()
 
     thread = threading.Thread(target=call)
     thread.start()
-    called.wait()
-    thread.join(0.2)
+    thread.join()
+    gc.collect()
     assert kept[0]() is not None
     gate.set_status(cl.command_execution_status.COMPLETE)
-    thread.join()
+    queue.finish()
     assert float(out[-1]) == 6.0
 
 
