@@ -101,9 +101,14 @@ def graph_of(plan: Plan, outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...]
     """The stages of a plan, its buffers named."""
     order = _in_order(plan, outputs)
     buffers = _named_buffers(inputs, outputs, order)
-    tensor_ops = tuple(_op(plan.expansions[id(t)], plan.stages[id(t)], buffers) for t in order)
-    for op in tensor_ops:
+    tensor_ops = []
+    for t in order:
+        op = _op(plan.expansions[id(t)], plan.stages[id(t)], buffers)
         tuple(checked_ids(op))  # refuses what no call could check
+        if is_made_once(op):
+            buffers[t.buffer.name] = constant = replace(op.output, constant=True)
+            op = replace(op, output=constant)
+        tensor_ops.append(op)
     made = tuple(buffers[t.buffer.name] for t in order)
     named = [(buffers.get(one.tensor.buffer.name), buffers.get(one.reader.buffer.name), one) for one in plan.cuts]
     cuts = tuple(f"{a.name} is materialised for {b.name}: {one.reason}" for a, b, one in named if a and b)
@@ -111,9 +116,15 @@ def graph_of(plan: Plan, outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...]
         inputs=tuple(t.buffer for t in inputs),
         outputs=tuple(buffers[t.buffer.name] for t in outputs),
         temporaries=tuple(b for b in made if b.kind == "temporary"),
-        tensor_ops=tensor_ops,
+        tensor_ops=tuple(tensor_ops),
         cuts=cuts,
     )
+
+
+def is_made_once(op: TensorOp) -> bool:
+    """Whether what the op stores for others is made of constants alone."""
+    read = op.buffers_read().values()
+    return op.output.kind == "temporary" and bool(read) and all(buffer.constant for buffer in read)
 
 
 def _in_order(plan: Plan, outputs: tuple[Tensor, ...]) -> list[Tensor]:

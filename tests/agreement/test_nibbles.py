@@ -6,9 +6,12 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.planning import planned
 from rollergen.emit import emit
 from rollergen.errors import DtypeError, ExpressionError, ShapeError
 from rollergen.expr.canonical import canonicalize
+from rollergen.program.interpreter import interpret
+from rollergen.program.model import predict
 from tests.agreement.readers import assert_traffic, device, interpreted, run_opencl
 
 DTYPES = ("int4", "uint4")
@@ -133,3 +136,37 @@ def test_other_dtypes_than_of_arguments_and_casts_name_what_is_taken():
         rg.ops.sum(rg.tensor("x", (3,), "int8"), dtype="int4")
     with pytest.raises(DtypeError, match=r"expected one of float16, .*, int4, uint4"):
         rg.tensor("x", (3,), "int2")
+
+
+@pytest.mark.parametrize("name", ["cpu", "v100", "mi50"])
+def test_weights_that_are_unpacked_first_are_unpacked_once(name):
+    """Of several rows the model stores them; they ran at every call."""
+    q, s = rg.tensor("q", (256, 512), "uint4", constant=True), rg.tensor("s", (2, 512), constant=True)
+    x = rg.tensor("x", (64, 256))
+    w = rg.compute((256, 512), lambda k, n: (rg.cast(q[k, n], "float32") - 8.0) * s[k // 128, n], name="w")
+    graph = planned(rg.ops.matmul(x, w, name="y"), device(name))
+    assert [(one.name, one.constant) for one in graph.temporaries] == [("w", True)]
+    program = construct(graph, device(name), top_k=1)[0].program
+    assert [stage.once for stage in program.stages if stage.op.output.name == "w"] == [True]
+    price = predict(program, device(name))
+    assert price.seconds == pytest.approx(sum(stage.seconds for stage in price.stages if not stage.once))
+    random = np.random.default_rng(3)
+    weights, scales = random.integers(0, 16, (256, 512)), random.integers(1, 4, (2, 512)).astype("f4")
+    given = {"q": rg.pack(weights.astype("u1")), "s": scales, "x": random.integers(-3, 4, (64, 256)).astype("f4")}
+    want = given["x"] @ ((weights - 8.0) * np.repeat(scales, 128, 0)).astype("f4")
+    for got in (interpret(program, given, device(name)).outputs, run_opencl(program, given, device(name))):
+        assert np.array_equal(got["y"], want)
+
+
+def test_what_was_made_once_is_made_again_for_other_weights_and_when_told():
+    s, x = rg.tensor("s", (64,), constant=True), rg.tensor("x", (32, 64))
+    w = rg.compute((64, 64), lambda k, n: s[k] * rg.cast(k + n, "float32"), name="w")
+    kernel = rg.build(rg.ops.matmul(x, w, name="y"), "cpu", cache=False, top_k=1)
+    table = np.add.outer(np.arange(64), np.arange(64)).astype("f4")
+    a, b = np.ones(64, "f4"), np.full(64, 2, "f4")
+    given = lambda scales: {"s": scales, "x": np.eye(32, 64, dtype="f4")}
+    assert np.array_equal(kernel(**given(a)), table[:32])
+    assert np.array_equal(kernel(**given(b)), 2 * table[:32])
+    b += 1
+    kernel.repack()
+    assert np.array_equal(kernel(**given(b)), 3 * table[:32])
