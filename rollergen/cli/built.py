@@ -109,7 +109,8 @@ def verdict(kernel: Kernel, checked: dict[str, Any] | None) -> str:
     stages = kernel.explain(as_dict=True)["stages"]
     flops = sum(stage["flops"] for stage in stages if not stage["once"])
     return (
-        f"correct: {checked['compared_elements']} elements match the float64 definition\n"
+        f"correct: {checked['compared_elements']} elements, corners and edges of tiles among them, match the float64 "
+        "definition\n"
         f"one call takes {seconds_text(checked['wall_seconds'])} ({own_time(checked['event_seconds'])}, "
         f"{flops / checked['wall_seconds'] / 1e9:.4g} GFLOP/s), "
         f"median of {checked['rounds']}; caches {checked['cache']}{_beside(checked)}"

@@ -35,6 +35,6 @@ def _notes(graph: Graph, device: Device, options: BuildOptions) -> Iterator[str]
                 tile = " x ".join(f"{axis} {extent}" for axis, extent in grown[0].key[1])
                 said, away = grown[0].seconds, grown[0].seconds / best[0].seconds - 1
                 yield (
-                    f"{name}: grown by data reuse, {tile} ({grown[0].variant}), predicted {said * 1e6:.4g} us: "
-                    f"{away:+.1%} against the best of the whole aligned space"
+                    f"{name}: growth by data reuse alone would end at {tile} ({grown[0].variant}), predicted "
+                    f"{said * 1e6:.4g} us: {away:+.1%} against the best of the whole aligned space, which is taken"
                 )

@@ -85,7 +85,7 @@ def _time_lines(stage: Facts, least: float = 0.0) -> list[str]:
         times = f"{seconds_text(limiter['seconds']):>10}  {limiter['clocks']:>12.4g} clocks"
         lines.append(f"    {limiter['name']:{width}}  {times}  {limiter['how']}{mark}")
     if rest := [f"{one['name']} {seconds_text(one['seconds'])}" for one in limiters[len(shown) :]]:
-        lines.append(f"    less: {', '.join(rest)}")
+        lines.append(f"    smaller: {', '.join(rest)}")
     return lines
 
 

@@ -160,7 +160,10 @@ def index_of(slot: Any, tensor: str, position: int) -> tuple[Index, Mapping[str,
         except NonAffineIndexError as error:
             raise NonAffineIndexError(f"{where} is {slot}, which is not quasi-affine: {error}") from None
     if isinstance(slot, slice) or slot is Ellipsis or slot is None:
-        raise ExpressionError(f"{where} is {shown(slot)}; expected one index for one element, e.g. an axis")
+        raise ExpressionError(
+            f"{where} is {shown(slot)}; expected one index for one element, e.g. an axis; rg.ops.getitem(x, index) is "
+            "a part of a tensor"
+        )
     if hasattr(slot, "producer"):
         raise NonAffineIndexError(f"{where} is the tensor {slot.name}: {_DATA_ADVICE}")
     raise NonAffineIndexError(

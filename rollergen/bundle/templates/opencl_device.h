@@ -92,8 +92,8 @@ static cl_device_id choose_device(int any, const char *wanted) {
             snprintf(here + used, sizeof here - used, "%s%s", used ? ", " : "", label.both);
         }
     }
-    cannot_run("needs %s; OpenCL devices here: %s; --any-device takes any of them", wanted ? wanted : DEVICE_TITLE,
-               *here ? here : "none");
+    if (!*here) cannot_run("needs %s; no OpenCL device is here; make check-pip uses that of pip's PoCL", DEVICE_TITLE);
+    cannot_run("needs %s; OpenCL devices here: %s; --any-device takes any of them", wanted ? wanted : DEVICE_TITLE, here);
     return NULL;
 }
 
