@@ -5,9 +5,11 @@
     python benches/measured_spaces.py --data conv_mi50.csv.gz --device benches/devices/mi50-hip.json --terms 2000
 
 Each row of a space is mapped to the rProgram that was measured (`space_cpu`, `space_gpu`, `space_conv`: of these the
-rows that stage their window, the slower of two replicates); nothing is fitted here.  Without options: the CPU space
-that lies in benches/data, on the core that measured it.  ``--terms``: also what each term of the model is worth there,
-on so many rows (`space_terms`, `space_terms_cpu`).  Exits with 1 where a whole space misses its bar (`space_bars`).
+rows that stage their window, the slower of two replicates).  Nothing is fitted here; but constants of the model were
+set on some of these spaces (the TITAN RTX's, the A100's convolutions: `sources` of the specs say it).  Without
+options: the CPU space that lies in benches/data, on the core that measured it.  ``--terms``: also what each term of
+the model is worth there, on so many rows (`space_terms`, `space_terms_cpu`).  Exits with 1 where a whole space misses
+its bar (`space_bars`).
 """
 
 from __future__ import annotations

@@ -9,13 +9,18 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import rollergen as rg
+from benches.seeds.claims import CLAIMS
 from rollergen.construct.planning import planned
 from rollergen.emit import emit
 from rollergen.expr.show import show
@@ -221,7 +226,7 @@ def alignment() -> str:
 def results() -> str:
     """The headlines of every committed result, beside what was aimed at."""
     lines = ["| result | what | figure | aim | met |", "|---|---|---|---|---|"]
-    files = sorted((ROOT / "benches" / "results").glob("*.json"))
+    files = committed("*.json")
     newest = {re.sub(r"_\d{4}-\d\d-\d\d$", "", path.stem): path for path in files}  # of one bench and machine
     for path in newest.values():
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -233,14 +238,25 @@ def results() -> str:
     return "\n".join(lines) + "\n"
 
 
+def committed(pattern: str) -> list[Path]:
+    """Result files that git knows, for what a run has just left says nothing yet; all of them where there is no git."""
+    folder = ROOT / "benches" / "results"
+    told = subprocess.run(["git", "ls-files", pattern], cwd=folder, capture_output=True, text=True, check=False)
+    names = told.stdout.split() if told.returncode == 0 else []
+    return sorted(folder / name for name in names) or sorted(folder.glob(pattern))
+
+
 def papers() -> str:
     """What the newest run of `bench seeds` found of each figure and table of the papers."""
-    path = max((ROOT / "benches" / "results").glob("seeds_*.json"), key=lambda path: path.stem[-10:])
+    path = max(committed("seeds_*.json"), key=lambda path: (path.stem[-10:], path.stem))
     lines = ["| `--claim` | figure | what | state | found | the paper's |", "|---|---|---|---|---|---|"]
-    for one in json.loads(path.read_text(encoding="utf-8"))["claims"]:
+    found = json.loads(path.read_text(encoding="utf-8"))["claims"]
+    for one in found:
         link = f"[{one['state']}](../benches/results/{path.name})"
         told = (f"`{one['claim']}`", one["of"], one["what"], link, one["ours"], one["paper"])
         lines.append(f"| {' | '.join(told)} |")
+    for other in (claim for claim in CLAIMS if claim.id not in {one["claim"] for one in found}):
+        lines.append(f"| `{other.id}` | {other.of} | {other.what} | not in that run | | |")
     return "\n".join(lines) + "\n"
 
 

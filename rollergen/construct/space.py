@@ -14,7 +14,7 @@ from rollergen.construct.ledger import Ledger
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.construct.serial_space import Structure, exact, grid, structures
 from rollergen.construct.variants import variants
-from rollergen.dropped import collected_drops, standing, tell
+from rollergen.dropped import Drop, collected_drops, standing, tell
 from rollergen.expr.stages import Graph
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
@@ -28,12 +28,24 @@ from rollergen.tile.rules import AlignmentRules
 class Space:
     """All aligned programs of one tensor op (the others stay at their best).
 
-    ``points`` counts them; ``sample(count, seed)`` draws distinct ones uniformly, others for those that fail when they
-    are made, which a `DropWarning` tells of.
+    ``points`` counts them, and so does ``len``; iterating makes each that stands.  ``sample(count, seed)`` draws
+    distinct ones uniformly, others for those that fail when they are made, which a `DropWarning` tells of.
     """
 
     points: int
     _at: Callable[[int], RProgram] = field(repr=False)
+
+    def __len__(self) -> int:
+        return self.points
+
+    def __iter__(self) -> Iterator[RProgram]:
+        every: list[Drop] = []
+        for number in range(self.points):
+            with collected_drops() as dropped:
+                found = list(self._standing([number]))
+            every += dropped
+            yield from found
+        tell(every)
 
     def sample(self, count: int, seed: int = 0) -> list[RProgram]:
         drawn = random.Random(seed)

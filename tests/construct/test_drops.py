@@ -11,6 +11,7 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.construct.copies import copy_stage
+from rollergen.construct.space import Space
 from rollergen.dropped import collected_drops, every_drop_raises
 from rollergen.errors import CheckFailedError, DropWarning, ProgramError
 from rollergen.expr.canonical import canonicalize
@@ -231,6 +232,20 @@ def test_samples_of_a_space_are_as_many_without_those_that_fail(monkeypatch):
     failing(monkeypatch, "construct.serial_space:contraction_stage", every_third())
     with pytest.warns(DropWarning, match="point "):
         assert len(set(space.sample(9))) == 9
+
+
+def test_a_space_is_walked_through_whole_without_those_that_fail():
+    made = ["first", None, "third"]
+
+    def at(number):
+        if made[number] is None:
+            raise ProgramError("fails")
+        return made[number]
+
+    space = Space(3, at)
+    assert len(space) == 3
+    with pytest.warns(DropWarning, match="1 candidate dropped: point 1"):
+        assert list(space) == ["first", "third"]
 
 
 def test_collected_programs_are_as_many_without_those_that_fail(monkeypatch):
