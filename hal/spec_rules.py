@@ -241,6 +241,14 @@ def threads_that_are_woken_run_blocks_alone(device: Device) -> Iterator[str]:
         yield f"wake_us is {device.wake_us:g}; expected 0 or nothing, but on cores whose instructions have lanes"
 
 
+def threads_side_by_side_are_the_lanes(device: Device) -> Iterator[str]:
+    """Programs of vectors are of blocks of one thread: they would be constructed for a device that runs none."""
+    for number, one in enumerate(device.instructions if device.kind.lockstep else ()):
+        if one.lanes > 1 and one.m == one.k == 1:
+            beside = f"expected 1 where {device.execution_width} threads share an instruction"
+            yield f"instructions[{number}].lanes is {one.lanes}; {beside}"
+
+
 RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     names_are_distinct,
     units_can_be_counted,
@@ -265,4 +273,5 @@ RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     architectures_are_those_of_the_language,
     what_reaches_source_text_is_an_attribute,
     threads_that_are_woken_run_blocks_alone,
+    threads_side_by_side_are_the_lanes,
 )

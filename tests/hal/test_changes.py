@@ -96,3 +96,10 @@ def test_an_unknown_name_is_refused_with_the_nearest():
 def test_fragments_that_wmma_does_not_have_are_refused(path):
     with pytest.raises(SpecError, match=r"in opaque fragments; expected one of 16 x 16 x 16, 32 x 8 x 16, 8 x 32 x 16"):
         changed(load_device("v100"), {path: 12})
+
+
+def test_lanes_of_threads_that_share_an_instruction_are_refused():
+    """They made a vector machine of a GPU: 541 us were 16 ms."""
+    with pytest.raises(SpecError, match=r"instructions\[\d\]\.lanes is 2; expected 1 where 32 threads share an instruction"):
+        changed(load_device("a100"), {"hfma2.lanes": 2})
+    assert changed(load_device("ipu"), {"fma.lanes": 4}).instruction("fma").lanes == 4
