@@ -72,6 +72,13 @@ def _devices(opencl: Any) -> tuple[tuple[Present, Any], ...]:
     return tuple(found)
 
 
+def described(device: Any) -> Present | None:
+    """The present device that pyopencl's object is; PoCL's without threads, which is not listed, is the same CPU."""
+    alone = in_calling_thread(device)
+    same = lambda one: one.int_ptr == device.int_ptr or (alone and one.platform.name == POCL)
+    return next((facts for facts, one in present_devices() if same(one)), None)
+
+
 def _devices_of(platform: Any, opencl: Any) -> list[Any]:
     """None of a platform that says it has none (Mesa's Clover without a GPU)."""
     try:

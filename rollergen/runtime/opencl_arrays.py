@@ -6,6 +6,7 @@ Nothing is copied.  pyopencl is looked up, never imported: who passes something 
 from __future__ import annotations
 
 import sys
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,10 @@ from rollergen.errors import ArgumentError, DeviceError
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.opencl_platforms import POCL
 
-_OF_ITS_OWN = "expected memory of its own, such as its copy() has, or an array of pyopencl.csvm_empty"
+_LAUNCHED: dict[int, dict[int, Any]] = {}
+"""By the identity of what owns shared virtual memory: the last event of each queue whose launches use it."""
+_DROPPED: dict[tuple[int, int], tuple[Any, Any]] = {}
+"""Events that are to come, each with memory of pyopencl's that nobody else has."""
 
 
 def is_opencl_array(thing: Any) -> bool:
@@ -70,6 +74,53 @@ def in_shared_memory(array: Any) -> bool:
     return hasattr(array.base_data, "svm_ptr")
 
 
+def free_after(array: Any, queue: Any, event: Any) -> None:
+    """Shared virtual memory of an array that is dropped is not freed before ``event``, the queue's last, is complete.
+
+    OpenCL retains buffers of what is enqueued, and no shared memory.  What is dropped later is freed at once.  What
+    pyopencl allocated, and is dropped sooner, is freed when shared memory is next used or dropped, and nobody waits
+    (PoCL 3.0 frees at once what is to be freed in a queue); who drops other memory of the host's waits.
+    """
+    owner, allocated = _owner(array)
+    launched = _LAUNCHED.setdefault(id(owner), {})
+    if queue.int_ptr not in launched:
+        if not launched:
+            weakref.finalize(owner, _drop, id(owner), allocated).atexit = False
+        for other in [key for key, last in launched.copy().items() if _is_complete(last)]:
+            launched.pop(other, None)
+    launched[queue.int_ptr] = event
+    _free_dropped()
+
+
+def _owner(array: Any) -> tuple[Any, Any]:
+    """What goes last of an array's objects that can be watched, and pyopencl's allocation, None for other memory."""
+    memory = array.base_data
+    if not is_shared(memory):
+        return array, memory
+    owner = memory.mem
+    while isinstance(getattr(owner, "base", None), np.ndarray):
+        owner = owner.base
+    allocated = getattr(owner, "base", None)
+    return owner, allocated if hasattr(allocated, "svm_ptr") else None
+
+
+def _drop(key: int, allocated: Any) -> None:
+    for event in _LAUNCHED.pop(key, {}).values():
+        if not _is_complete(event):
+            event.wait() if allocated is None else _DROPPED.setdefault((id(event), id(allocated)), (event, allocated))
+    _free_dropped()
+
+
+def _free_dropped() -> None:
+    for key, (event, _) in _DROPPED.copy().items():
+        if _is_complete(event):
+            _DROPPED.pop(key, None)
+
+
+def _is_complete(event: Any) -> bool:
+    return bool(event.command_execution_status <= 0)  # 0: complete; less: an error
+
+
 def address(array: Any) -> int:
     """Of the first element in shared virtual memory; in a buffer the buffer's handle and the offset."""
     handle, start = _place(array)
@@ -103,12 +154,13 @@ def argument(array: Any, runtime: BufferRuntime, size: int) -> Any:
     step = ARGUMENT_BYTES if handle is None else runtime.alignment
     if start % step:
         where = f"at address {start}" if handle is None else f"{start} bytes into its buffer"
-        raise ValueError(f"begins {where}, at no multiple of {step}; {_OF_ITS_OWN}")
+        own = "an array of pyopencl.csvm_empty has" if handle is None else "its copy() has"
+        raise ValueError(f"begins {where}, at no multiple of {step}; expected memory of its own, such as {own}")
     if handle is None:
         return _part(start, size, memory) if array.offset else memory
     if array.offset + size > memory.size:
-        end = array.offset + size
-        raise ValueError(f"takes bytes {array.offset} to {end} of a buffer of {memory.size}; {_OF_ITS_OWN}")
+        taken = f"bytes {array.offset} to {array.offset + size} of a buffer of {memory.size}"
+        raise ValueError(f"takes {taken}; expected one that holds them")
     if not array.offset:
         return memory
     return runtime.part(sys.modules["pyopencl"].Buffer.from_int_ptr(handle, True), start, size)

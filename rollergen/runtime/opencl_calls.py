@@ -12,7 +12,7 @@ from rollergen.expr.dtypes import numpy_dtype
 from rollergen.hal.probes.host import completed_on
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.opencl_devices import runs_on
-from rollergen.hal.runtimes.opencl_platforms import present_devices
+from rollergen.hal.runtimes.opencl_platforms import described
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.device_arrays import DeviceView
@@ -21,6 +21,7 @@ from rollergen.runtime.opencl_arrays import (
     address,
     argument,
     as_array,
+    free_after,
     in_shared_memory,
     is_opencl_array,
     is_shared,
@@ -47,25 +48,6 @@ class _Lane:
         self.session = compiled.session()
         sizes = {b.name: b.elements * numpy_dtype(b.dtype).itemsize for b in program.temporaries}
         self.session.point({name: runtime.empty(size) for name, size in sizes.items()})
-
-
-class _Held:
-    """Arrays in shared virtual memory until launches that use them are complete: OpenCL retains buffers only.  They
-    outlive kernels and threads, none of which waits."""
-
-    def __init__(self) -> None:
-        self._lock, self._pairs = threading.Lock(), []  # type: threading.Lock, list[tuple[Any, Sequence[Any]]]
-
-    def hold(self, event: Any, arrays: Sequence[Any]) -> None:
-        """Keeps these until the event is complete, and lets go of others."""
-        if not (arrays or self._pairs):
-            return
-        with self._lock:
-            every = [*self._pairs, (event, arrays)] if arrays else self._pairs
-            self._pairs = [one for one in every if one[0].command_execution_status > 0]  # 0: complete; less: an error
-
-
-_HELD = _Held()
 
 
 class OpenCLCalls:
@@ -108,10 +90,8 @@ class OpenCLCalls:
         if self._packed:
             self._pack(lane, passed, version)
         launched = lane.session.enqueue(queue)
-        for one in given if launched else ():
-            one.add_event(launched[-1].event)
         if launched:
-            _HELD.hold(launched[-1].event, [one for one in (*passed, *given) if in_shared_memory(one)])
+            self._launched(launched[-1].event, queue, passed, given)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _queue(self, passed: Sequence[Any], stream: Any) -> Any:
@@ -141,7 +121,7 @@ class OpenCLCalls:
         with self._lock:
             found = self._compiled.get(key)
             if found is None:
-                facts = next((one for one, device in present_devices() if device.int_ptr == queue.device.int_ptr), None)
+                facts = described(queue.device)
                 if facts is None or not runs_on(self._device, facts):
                     asked = f"device={facts.selector!r}" if facts else "one that pyopencl.get_platforms() lists"
                     raise DeviceError(
@@ -196,6 +176,14 @@ class OpenCLCalls:
             import pyopencl
 
             pyopencl.enqueue_barrier(queue, wait_for=events)
+
+    @staticmethod
+    def _launched(event: Any, queue: Any, passed: Sequence[Any], given: Sequence[Any]) -> None:
+        for one in given:
+            one.add_event(event)
+        for one in (*passed, *given):
+            if in_shared_memory(one):
+                free_after(one, queue, event)
 
     def _pack(self, lane: _Lane, passed: Sequence[Any], version: int) -> None:
         constants = [one for p, one in zip(self._inputs, passed, strict=True) if p.name in self._packed]

@@ -9,7 +9,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, DeviceError, DtypeError, ShapeError
-from rollergen.hal.runtimes.opencl_platforms import in_calling_thread
+from rollergen.hal.runtimes.opencl_platforms import POCL, in_calling_thread
 from rollergen.runtime.opencl_calls import MOST_LANES
 from tests.opencl.devices import facts, on_pocl
 from tests.threads import in_threads
@@ -72,6 +72,15 @@ def shared(queue, host):
     return found
 
 
+def test_pocls_device_without_threads_is_the_same_cpu(kernel):
+    every = [device for platform in cl.get_platforms() if platform.name == POCL for device in platform.get_devices()]
+    alone = next(filter(in_calling_thread, every), None)
+    if alone is None:
+        pytest.skip("PoCL was asked for its driver with threads alone")
+    a, b = values()
+    assert np.array_equal(kernel(*there(cl.CommandQueue(cl.Context([alone])), a, b)).get(), a @ b)
+
+
 def test_shared_virtual_memory_is_used_where_it_lies(kernel, queue):
     a, b = values()
     x, y, z = (shared(queue, one) for one in (a, b, np.zeros((37, 45), "f4")))
@@ -94,7 +103,7 @@ def test_arrays_in_shared_virtual_memory_are_used_from_any_place_that_vectors_ca
         part = whole[offset : offset + a.size].reshape(a.shape)
         expected = host[offset : offset + a.size].reshape(a.shape) @ b
         assert np.array_equal(kernel(part, array.to_device(queue, b, allocator=allocator)).get(), expected)
-    with pytest.raises(ArgumentError, match=r"A begins at address \d+, at no multiple of 16; expected memory of its own, such as its copy"):
+    with pytest.raises(ArgumentError, match=r"A begins at address \d+, at no multiple of 16; expected memory of its own, such as an array of pyopencl.csvm_empty"):
         kernel(whole[1 : 1 + a.size].reshape(a.shape), array.to_device(queue, b))
     with pytest.raises(ArgumentError, match="out=C overlaps another array"):
         kernel(whole[: a.size].reshape(a.shape), array.to_device(queue, b), out=whole[4 : 4 + 37 * 45].reshape((37, 45)))
@@ -236,41 +245,74 @@ def gate(queue):
     return found
 
 
-def test_shared_memory_is_kept_until_what_reads_it_has_run(queue, gate):
+def shared_values(queue, value):
+    """In shared memory that nothing else has, or had when launches that are to come were enqueued."""
+    found = cl.csvm_empty(queue.context, (1 << 20,), "f4")
+    found[...] = value
+    return found
+
+
+def test_shared_memory_that_is_dropped_is_kept_until_what_reads_it_has_run(queue, gate):
     """OpenCL retains buffers of what is enqueued, and no shared memory."""
     twice = rg.build(rg.ops.mul(rg.tensor("x", (1 << 20,)), 2.0), on_pocl(), profile=False, cache=False)
-    shared = lambda: cl.csvm_empty(queue.context, (1 << 20,), "f4")
-    outs, kept = [shared() for _ in range(3)], []
+    first = shared_values(queue, 1)
+    kept = weakref.ref(first.base)
+    twice(cl.SVM(first), out=cl.SVM(shared_values(queue, 0)), stream=queue)
+    del first
+    outs = [shared_values(queue, 0) for _ in range(3)]
     for number, out in enumerate(outs):
-        memory = shared()
-        memory[...] = number + 1
-        kept.append(weakref.ref(memory.base))
-        twice(cl.SVM(memory), out=cl.SVM(out), stream=queue)
-        del memory
-    assert all(one() is not None for one in kept)
+        twice(cl.SVM(shared_values(queue, number + 1)), out=cl.SVM(out), stream=queue)
+    others = [shared_values(queue, 7) for _ in range(3)]
     gate.set_status(cl.command_execution_status.COMPLETE)
     queue.finish()
     assert [float(out[-1]) for out in outs] == [2.0, 4.0, 6.0]
+    assert [float(one.max()) for one in others] == [7.0, 7.0, 7.0]
+    del others
+    assert kept() is not None  # nobody has told
+    twice(cl.SVM(outs[0]), out=cl.SVM(outs[1]), stream=queue)
+    assert kept() is None
+    queue.finish()
 
 
 def test_shared_memory_outlives_the_kernel_and_the_thread_whose_launches_read_it(queue, gate):
-    out, kept = cl.csvm_empty(queue.context, (1 << 20,), "f4"), []
+    out = shared_values(queue, 0)
 
     def call():
         twice = rg.build(rg.ops.mul(rg.tensor("x", (1 << 20,)), 2.0), on_pocl(), profile=False, cache=False)
-        memory = cl.csvm_empty(queue.context, (1 << 20,), "f4")
-        memory[...] = 3
-        kept.append(weakref.ref(memory.base))
-        twice(cl.SVM(memory), out=cl.SVM(out), stream=queue)
+        twice(cl.SVM(shared_values(queue, 3)), out=cl.SVM(out), stream=queue)
 
     thread = threading.Thread(target=call)
     thread.start()
     thread.join()
     gc.collect()
-    assert kept[0]() is not None
+    other = shared_values(queue, 7)
     gate.set_status(cl.command_execution_status.COMPLETE)
     queue.finish()
-    assert float(out[-1]) == 6.0
+    assert float(out[-1]) == 6.0 and float(other.max()) == 7.0
+
+
+def test_shared_memory_goes_with_the_last_who_has_it(queue):
+    twice = rg.build(rg.ops.mul(rg.tensor("x", (1 << 20,)), 2.0), on_pocl(), profile=False, cache=False)
+    memory, out = shared_values(queue, 1), shared_values(queue, 0)
+    for other in (queue, cl.CommandQueue(queue.context)):
+        twice(cl.SVM(memory[:]), out=cl.SVM(out), stream=other)
+        other.finish()
+    kept = weakref.ref(memory.base)
+    del memory, twice  # whose session has the arguments of its last call
+    gc.collect()
+    assert kept() is None
+
+
+def test_memory_of_the_hosts_that_is_dropped_is_waited_for(queue):
+    if not queue.device.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM and queue.device.platform.name != POCL:
+        pytest.skip("the device does not share the host's memory")
+    twice = rg.build(rg.ops.mul(rg.tensor("x", (1 << 20,)), 2.0), on_pocl(), profile=False, cache=False)
+    out = shared_values(queue, 0)
+    for number in range(20):
+        twice(cl.SVM(np.full(1 << 20, number, "f4")), out=cl.SVM(out), stream=queue)
+        other = np.full(1 << 20, -1, "f4")
+        queue.finish()
+        assert float(out.min()) == 2.0*number and float(other.max()) == -1.0
 
 
 def test_queues_that_are_used_no_longer_are_let_go(queue):
