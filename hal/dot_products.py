@@ -89,7 +89,7 @@ def opencl_function(op: str, lanes: int, prefix: str) -> tuple[str, str]:
         "LEFT": _number(left, "a"), "RIGHT": _number(right, "b"),
         "UINT": f"uint{suffix}", "INT": f"int{suffix}", "COUNT": str(2 * lanes),
     }  # fmt: skip
-    return name, _replaced(_TEXT, words)
+    return name, filled(_TEXT, words)
 
 
 def _number(dtype: str, words: str) -> str:
@@ -124,10 +124,10 @@ def cuda_function(op: str, prefix: str) -> tuple[str, str]:
     left, right = ({"int8": ("s32", "signed char"), "uint8": ("u32", "unsigned char")}[dtype] for dtype in pair)
     casts = {"(A)": f"({left[1]})", "(B)": f"({right[1]})"}
     words = {"PREFIX": prefix, "NAME": name, "LEFT": left[0], "RIGHT": right[0], **casts}
-    return name, _replaced(_CUDA, words)
+    return name, filled(_CUDA, words)
 
 
-def _replaced(text: str, words: Mapping[str, str]) -> str:
+def filled(text: str, words: Mapping[str, str]) -> str:
     for word, meaning in words.items():
         text = text.replace(word, meaning)
     return text

@@ -1,8 +1,9 @@
 """How OpenCL C spells an exchange of registers within a sub-group, by the extension that a target names.
 
-Sources: Khronos' OpenCL extension specification (cl_khr_subgroup_shuffle, cl_khr_subgroup_shuffle_relative,
-cl_intel_subgroups, of whose shuffles up and down the two operands stand for one vector of twice the width).  Qualcomm's
-cl_qcom_subgroup_shuffle has no exchange from any thread, and ROCm's OpenCL has no extension for exchanges.
+Source: Khronos' OpenCL extension specification (cl_khr_subgroup_shuffle, cl_khr_subgroup_shuffle_relative,
+cl_intel_subgroups).  Intel's shuffles up and down take two operands, which are the halves of one vector: what moves
+beyond the first half comes from the second.  Not here: Qualcomm's cl_qcom_subgroup_shuffle, where no thread reads from
+any other it names, and ROCm, whose OpenCL has no such extension.
 """
 
 from __future__ import annotations

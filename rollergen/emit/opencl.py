@@ -9,9 +9,19 @@ from typing import ClassVar
 from rollergen.emit.c_expressions import ATOM, SCALARS
 from rollergen.emit.c_family import CFamily
 from rollergen.emit.division import WIDTH, functions, reciprocal
+from rollergen.emit.opencl_functions import (
+    ADDED_FLOAT,
+    EVERY,
+    HALVES_READ,
+    HALVES_WRITTEN,
+    MASKED_HALVES_LOADED,
+    MASKED_HALVES_STORED,
+    MASKED_LOAD,
+    MASKED_STORE,
+)
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.dtypes import is_integer
-from rollergen.hal.dot_products import opencl_function
+from rollergen.hal.dot_products import filled, opencl_function
 from rollergen.hal.dtypes import DOTS
 from rollergen.hal.exchanges import EXTENSIONS, KEY
 from rollergen.hal.languages import Language
@@ -39,121 +49,6 @@ from rollergen.tile.rules import WIDEST_VECTOR
 _HEX = "0123456789abcdef"
 NONE: tuple[Vectors, Vectors] = (frozenset(), frozenset())
 """No vectors of which chosen lanes are stored, or loaded."""
-
-_EVERY = """#ifndef __has_builtin
-#define __has_builtin(name) 0
-#endif
-PREFIXint every_of_KIND(KIND tests)
-{
-#if __has_builtin(__builtin_reduce_and)
-    return __builtin_reduce_and(tests) != 0;
-#else
-    return LANE_BY_LANE;
-#endif
-}"""
-_HALVES_READ = """PREFIXfloatLANES NAME(SCOPEconst ushort *at)
-{
-    const ushortLANES held = *(SCOPEconst ANYWHERE *)at;
-#ifdef __F16C__
-    typedef __fp16 halves __attribute__((ext_vector_type(LANES)));
-    return __builtin_convertvector(__builtin_astype(held, halves), floatLANES);
-#else
-    return vload_halfLANES(0, (const half *)&held);
-#endif
-}"""
-_HALVES_WRITTEN = """PREFIXvoid NAME(floatLANES value, SCOPEushort *at)
-{
-    ushortLANES held;
-#ifdef __F16C__
-    typedef __fp16 halves __attribute__((ext_vector_type(LANES)));
-    held = __builtin_astype(__builtin_convertvector(value, halves), ushortLANES);
-#else
-    vstore_halfLANES(value, 0, (half *)&held);
-#endif
-    *(SCOPEANYWHERE *)at = held;
-}"""
-
-
-_ADDED_FLOAT = """PREFIXvoid atomic_add_float(volatile global float *at, float value)
-{
-    volatile global uint *word = (volatile global uint *)at;
-    uint seen = *word, now;
-    while ((now = atomic_cmpxchg(word, seen, as_uint(as_float(seen) + value))) != seen) {
-        seen = now;
-    }
-}"""
-
-_MASKED_STORE = """PREFIXvoid NAME(global SCALAR *at, VECTOR value, MASK mask)
-{
-#if GUARD
-    __builtin_ia32_STORE_mask((TARGET *)(size_t)at, GIVEN, __builtin_ia32_cvtBITS2maskWIDTH(mask));
-#else
-    SCALAR lanes[LANES] __attribute__((aligned(64)));
-    WORD written[LANES] __attribute__((aligned(64)));
-    *(VECTOR *)lanes = value;
-    *(MASK *)written = mask;
-    for (int lane = 0; lane < LANES; ++lane) {
-        if (written[lane]) {
-            at[lane] = lanes[lane];
-        }
-    }
-#endif
-}"""
-
-_MASKED_LOAD = """PREFIXVECTOR NAME(global const SCALAR *at, VECTOR fill, MASK mask)
-{
-#if GUARD
-    return __builtin_ia32_loadupKIND_mask((const TARGET *)(size_t)at, fill, __builtin_ia32_cvtBITS2maskWIDTH(mask));
-#else
-    SCALAR lanes[LANES] __attribute__((aligned(64)));
-    WORD read[LANES] __attribute__((aligned(64)));
-    *(VECTOR *)lanes = fill;
-    *(MASK *)read = mask;
-    for (int lane = 0; lane < LANES; ++lane) {
-        if (read[lane]) {
-            lanes[lane] = at[lane];
-        }
-    }
-    return *(VECTOR *)lanes;
-#endif
-}"""
-
-_MASKED_HALVES_STORED = """PREFIXvoid NAME(global ushort *at, VECTOR value, MASK mask)
-{
-    ushort16 held;
-    vstore_half16(value, 0, (half *)&held);
-#if GUARD
-    __builtin_ia32_storedquhi256_mask((short16 *)(size_t)at, as_short16(held), __builtin_ia32_cvtd2mask512(mask));
-#else
-    int written[16] __attribute__((aligned(64)));
-    *(int16 *)written = mask;
-    for (int lane = 0; lane < 16; ++lane) {
-        if (written[lane]) {
-            at[lane] = ((const ushort *)&held)[lane];
-        }
-    }
-#endif
-}"""
-
-_MASKED_HALVES_LOADED = """PREFIXVECTOR NAME(global const ushort *at, VECTOR fill, MASK mask)
-{
-    ushort16 held = 0;
-#if GUARD
-    const short16 bits = __builtin_ia32_loaddquhi256_mask((const short16 *)(size_t)at, (short16)(0),
-                                                          __builtin_ia32_cvtd2mask512(mask));
-    held = as_ushort16(bits);
-#else
-    int read[16] __attribute__((aligned(64)));
-    *(int16 *)read = mask;
-    for (int lane = 0; lane < 16; ++lane) {
-        if (read[lane]) {
-            ((ushort *)&held)[lane] = at[lane];
-        }
-    }
-#endif
-    const VECTOR value = vload_half16(0, (const half *)&held);
-    return mask ? value : fill;
-}"""
 
 
 class OpenCL(CFamily):
@@ -286,7 +181,7 @@ class OpenCL(CFamily):
             "STORE": f"storeup{'d' if double else 's'}{width}", "GIVEN": "value",
             "BITS": "q" if double else "d", "TARGET": scalar if width == 512 else vector,
         }  # fmt: skip
-        ways = (_MASKED_HALVES_STORED, _MASKED_HALVES_LOADED) if halves else (_MASKED_STORE, _MASKED_LOAD)
+        ways = (MASKED_HALVES_STORED, MASKED_HALVES_LOADED) if halves else (MASKED_STORE, MASKED_LOAD)
         return self._masked_function(ways[how == "load"], words, features)
 
     def _masked_integers(self, dtype: str, lanes: int) -> str:
@@ -300,14 +195,12 @@ class OpenCL(CFamily):
             "STORE": "storedquqi128" if byte else "storedqusi512", "TARGET": "char16" if byte else "int",
             "GIVEN": "as_char16(value)" if byte else "value",
         }  # fmt: skip
-        return self._masked_function(_MASKED_STORE, words, features)
+        return self._masked_function(MASKED_STORE, words, features)
 
     def _masked_function(self, text: str, words: Mapping[str, str], features: Sequence[str]) -> str:
         """The name of the function that the text becomes with these words, by instructions of AVX-512's `features`."""
         guard = " && ".join(f"defined(__AVX512{feature}__)" for feature in features)
-        for key, meaning in {"PREFIX": self.function_prefix, **words, "GUARD": guard}.items():
-            text = text.replace(key, meaning)
-        self.types[words["NAME"]] = text
+        self.types[words["NAME"]] = filled(text, {"PREFIX": self.function_prefix, **words, "GUARD": guard})
         return words["NAME"]
 
     def operation(self, node: Operation) -> tuple[str, int]:
@@ -315,6 +208,8 @@ class OpenCL(CFamily):
             return self._dot_product(node), ATOM
         if node.op == "every":
             return self._every(node), ATOM
+        if node.op == "select" and node.lanes == 1 and BITS[node.dtype] == 8:
+            return self._chosen(node), ATOM
         if node.op != "div" or node.dtype != "float32" or node.lanes % WIDTH or not self.features.masked_stores:
             return super().operation(node)
         over, under = node.operands
@@ -327,6 +222,11 @@ class OpenCL(CFamily):
         values = self.literal(number.value, "float32"), self.literal(inverse, "float32")
         return f"divided_by{node.lanes}({self.expression(over)}, {', '.join(values)})", ATOM
 
+    def _chosen(self, node: Operation) -> str:
+        """By the language's function: rusticl (Mesa 22) ends the process over "?" between a byte and a number."""
+        condition, yes, no = (f"({SCALARS[node.dtype]}){self.within(one, ATOM)}" for one in node.operands)
+        return f"select({no}, {yes}, {condition})"
+
     def _every(self, node: Operation) -> str:
         """Compilers see no reduction in a conjunction of picked lanes: 142 us of selecting 256 elements in each of 512
         rows, 104 by the function."""
@@ -334,10 +234,7 @@ class OpenCL(CFamily):
         kind = self.vector_type(tests.dtype, tests.lanes)
         lanes = replace(node, operands=(Name("tests", tests.dtype, tests.lanes),))
         words = {"PREFIX": self.function_prefix, "KIND": kind, "LANE_BY_LANE": super().operation(lanes)[0]}
-        text = _EVERY
-        for word, meaning in words.items():
-            text = text.replace(word, meaning)
-        self.types[f"every {kind}"] = text
+        self.types[f"every {kind}"] = filled(EVERY, words)
         return f"every_of_{kind}({self.expression(tests)})"
 
     def _dot_product(self, node: Operation) -> str:
@@ -348,7 +245,7 @@ class OpenCL(CFamily):
     def added(self, node: Write, value: str) -> str:
         if node.pointer.dtype == "int32":
             return f"atomic_add({self._place(node)}, {value})"
-        self.types["atomic_add_float"] = _ADDED_FLOAT.replace("PREFIX", self.function_prefix)
+        self.types["atomic_add_float"] = filled(ADDED_FLOAT, {"PREFIX": self.function_prefix})
         return f"atomic_add_float({self._place(node)}, {value})"
 
     def _halves(self, scope: str, lanes: int, what: str) -> str:
@@ -362,10 +259,7 @@ class OpenCL(CFamily):
         name = f"{what}_halves{lanes}" + ("" if scope == "global" else f"_{scope}")
         names = {"PREFIX": self.function_prefix, "NAME": name, "SCOPE": self.scopes[scope], "LANES": str(lanes)}
         names["ANYWHERE"] = self.memory_type("float16", lanes, aligned=False)
-        text = _HALVES_READ if what == "load" else _HALVES_WRITTEN
-        for word, meaning in names.items():
-            text = text.replace(word, meaning)
-        self.types[name] = text
+        self.types[name] = filled(HALVES_READ if what == "load" else HALVES_WRITTEN, names)
         return name
 
     def _place(self, node: Read | Write) -> str:

@@ -1,7 +1,8 @@
 """A sample of the 119 operators on one OpenCL implementation: ``python -m tests.opencl.sample PLATFORM:DEVICE EVERY``.
 
-Each is cut with odd remainders, built for the device as its driver describes it, and checked by the gate.  Prints what
-failed and how many were right; the process sees the platforms that its environment names.
+Each is cut with odd remainders, built for the device as its driver describes it, and checked by the gate; so are
+choices between bytes, which end rusticl's process where they are written in C's own way.  Prints what failed and how
+many were right; the process sees the platforms that its environment names.
 """
 
 import sys
@@ -24,16 +25,28 @@ def spec_of(which):
     return told(runtime, base_of(runtime), "device")
 
 
+def of_bytes():
+    for dtype in ("int8", "uint8"):
+        x, y = rg.tensor("x", (1001,), dtype), rg.tensor("y", (1001,), dtype)
+        yield f"relu {dtype}", rg.ops.relu(x)
+        yield f"clamp {dtype}", rg.ops.clamp(x, 2, 7)
+        yield f"where {dtype}", rg.ops.where(x > 3, 7, x)
+        yield f"maximum {dtype}", rg.ops.maximum(x, y)
+        yield f"shift {dtype}", rg.ops.bitwise_left_shift(x, y)
+        yield f"remainder {dtype}", rg.ops.remainder(x, y)
+        yield f"quotient {dtype}", rg.ops.div(x, y, rounding_mode="floor")
+
+
 def problems(which, every):
-    """Of every n-th operator: why it was not right, by its name."""
-    spec, entries = spec_of(which), suite("roller").entries[::every]
-    found = {}
-    for entry in entries:
-        expression = entry.build(cut(entry, POINTS, 16 * POINTS, images=True))
+    """Of every n-th operator, and of bytes: why it was not right, by its name."""
+    spec = spec_of(which)
+    operators = [(e.id, e.build(cut(e, POINTS, 16 * POINTS, images=True))) for e in suite("roller").entries[::every]]
+    entries, found = [*operators, *of_bytes()], {}
+    for name, expression in entries:
         try:
             kernel = rg.build(expression, spec, top_k=1, profile=True, cache=False)
         except rg.errors.RollergenError as error:
-            found[entry.id] = str(error)
+            found[name] = str(error)
         else:
             assert kernel.candidates[0].compared
     return found, len(entries)
