@@ -116,8 +116,8 @@ class BufferRuntime:
         """Raises BuildError with the compiler's log, and for text in double where the device has none."""
         if _DOUBLE.search(text) and "cl_khr_fp64" not in self.extensions:
             raise BuildError(
-                f"the source computes in double, and {self.facts} has no cl_khr_fp64; expected a spec that has no "
-                "instruction for float64"
+                f"the source computes in double, and {self.facts} has no cl_khr_fp64; expected a spec without an "
+                "instruction for float64, for which such an expression is refused"
             )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

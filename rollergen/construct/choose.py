@@ -27,7 +27,7 @@ from rollergen.construct.winograd import winograd_candidates
 from rollergen.dropped import as_far_as_possible, at_once, collected_drops, none_stands, standing, tell
 from rollergen.errors import ArgumentError, ConstructionError, DoesNotFitError, shown
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.stages import Graph, is_made_once, size_bytes
+from rollergen.expr.stages import Graph, size_bytes
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
 from rollergen.hal.languages import Machine
@@ -93,7 +93,7 @@ def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int
         return found
     room = room_bytes(graph, device)
     count = max(top_k, LEAST_CONSIDERED)
-    choices = [_of_call(d, some_candidates(d, device, options, count, room)) for d in graph.tensor_ops]
+    choices = [some_candidates(d, device, options, count, room) for d in graph.tensor_ops]
     join = lambda pick: program_of(graph, device, pick)
     joined = (one for pick in _picks(choices) for _, one in standing([pick], join, candidates_text))
     return _sound(joined, device, top_k)
@@ -101,7 +101,7 @@ def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int
 
 def _of_call(op: TensorOp, found: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
     """The candidates as calls run them: of what is made once the best, which takes no call any time."""
-    if not is_made_once(op):
+    if not op.output.constant:
         return found
     return (replace(found[0], stages=tuple([replace(stage, once=True) for stage in found[0].stages]), seconds=0.0),)
 
@@ -173,14 +173,14 @@ def op_candidates(
 def some_candidates(
     op: TensorOp, device: Device, options: BuildOptions, count: int, room: int | None = None
 ) -> tuple[Candidate, ...]:
-    """`op_candidates` within the user's limits.
+    """`op_candidates` within the user's limits, as calls run them.
 
     Raises ConstructionError, with the ledger, if there are none.
     """
     found = choice(op, device, options.rules, count, room, options.search)
     tell(found.account.dropped)
     if found.candidates:
-        return found.candidates
+        return _of_call(op, found.candidates)
     if found.account.dropped:
         raise none_stands(found.account.dropped, f"{device.name}: {op.output.name} {op.output.shape}")
     relaxation = found.account.relaxation()

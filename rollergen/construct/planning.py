@@ -15,7 +15,8 @@ from rollergen.expr.chains import chains_in
 from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import Graph, cut
-from rollergen.expr.values import walk
+from rollergen.expr.values import Cast, Value, walk
+from rollergen.hal.dtypes import DTYPES
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 
@@ -69,8 +70,14 @@ def planned(
 def _refuse_float64(graph: Graph, device: Device) -> None:
     for op in graph.tensor_ops:
         values = (op.result, *(body for reduction in op.reductions for body in reduction.bodies))
-        if any(node.dtype == "float64" for value in values for node in walk(value)):
+        if any(_needs_float64(node) for value in values for node in walk(value)):
             raise DtypeError(
                 f"{op.output.name} is computed in float64, for which {device.name} has no instruction; expected "
-                "float32, or a device that has one"
+                "float32, no integers of 32 and 64 bits that become bfloat16, or a device that has one"
             )
+
+
+def _needs_float64(node: Value) -> bool:
+    """Its own, and that of a cast to bfloat16, by way of float64 where float32 does not hold what is cast."""
+    wide = isinstance(node, Cast) and DTYPES[node.x.dtype].significant > DTYPES["float32"].significant
+    return node.dtype == "float64" or (wide and node.dtype == "bfloat16")

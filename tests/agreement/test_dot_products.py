@@ -194,6 +194,16 @@ def test_what_is_made_of_constant_weights_is_made_once():
         assert sum(stage.once for stage in before) >= 2 and not last.once
 
 
+def test_programs_of_a_space_make_what_is_constant_once():
+    weights = T("B", (64, 50), "uint8", constant=True)
+    product = rg.ops.quantized_matmul(T("A", (19, 64), "uint8"), weights, 0.5, 0.25, a_zero_point=3)
+    (program,) = rg.space(product, device="cpu").sample(1)
+    *before, last = program.stages
+    names = {"B", "B_words", "B_words_packed"}
+    assert [stage.once for stage in before] == [stage.op.loads()[0].buffer.name in names for stage in before]
+    assert sum(stage.once for stage in before) >= 2 and not last.once
+
+
 def test_the_model_prefers_dot_products():
     (best,) = construct(canonicalize(rg.ops.matmul(T("A", (512, 512), "int8"), T("B", (512, 512), "int8"))), CPU, top_k=1)
     assert best.variants[0].startswith("dot products") and best.program.stages[-1].compute.instruction == "vpdpbusd"

@@ -7,6 +7,7 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.planning import planned
+from rollergen.errors import DtypeError
 from rollergen.hal.load import load_device
 
 ops = rg.ops
@@ -146,3 +147,11 @@ def test_what_finds_no_room_when_stored_stays_inlined():
     x = T("x", 1, 60_000_000, dtype="int8")
     graph = planned(ops.matmul(ops.relu(x), T("w", 60_000_000, 2, dtype="int8")), device)
     assert graph.temporaries == ()
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint64"])
+def test_integers_become_bfloat16_only_where_there_is_float64(dtype):
+    cast = rg.ops.cast(rg.tensor("x", (64,), dtype), "bfloat16")
+    with pytest.raises(DtypeError, match="mali-g71 has no instruction; expected float32, no integers of 32 and 64 bits"):
+        rg.build(cast, "mali-g71", profile=False, cache=False)
+    assert rg.build(rg.ops.cast(rg.tensor("x", (64,), "int16"), "bfloat16"), "mali-g71", profile=False, cache=False)
