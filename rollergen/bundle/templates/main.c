@@ -232,7 +232,10 @@ int main(int count, char **arguments) {
     double seconds = 0;
     for (int i = 1; i < count; i++) {
         if (strcmp(arguments[i], "--any-device") == 0) any = 1;
-        else if (strcmp(arguments[i], "--device") == 0 && i + 1 < count) wanted = arguments[++i];
+        else if (strcmp(arguments[i], "--device") == 0) {
+            if (i + 1 == count) cannot_run("--device lacks its TEXT; expected a part of a device's \"PLATFORM: NAME\"");
+            wanted = arguments[++i];
+        }
         else if (arguments[i][0] != '-') directory = arguments[i];
         else cannot_run("%s is no option; expected [--any-device] [--device TEXT] [DIRECTORY]", arguments[i]);
     }

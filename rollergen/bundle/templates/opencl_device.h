@@ -93,7 +93,10 @@ static cl_device_id choose_device(int any, const char *wanted) {
         }
     }
     if (!*here) cannot_run("needs %s; no OpenCL device is here; make check-pip uses that of pip's PoCL", DEVICE_TITLE);
-    cannot_run("needs %s; OpenCL devices here: %s; --any-device takes any of them", wanted ? wanted : DEVICE_TITLE, here);
+    if (wanted)
+        cannot_run("needs one whose \"PLATFORM: NAME\" contains \"%s\"; OpenCL devices here: %s; --any-device takes any "
+                   "of them", wanted, here);
+    cannot_run("needs %s; OpenCL devices here: %s; --any-device takes any of them", DEVICE_TITLE, here);
     return NULL;
 }
 
