@@ -53,10 +53,11 @@ def every_spec() -> Iterator[tuple[str, Device]]:
     One that cannot be used is a SpecWarning: others are not harmed.
     """
     others = sorted({*device_names(), *plugin_specs()})
-    own = [str(path) if name in others else name for name, path in user_specs().items()]
-    for name in (*own, *others):
+    clear = lambda name: name not in others and not name.endswith(".json")
+    places: dict[str, str | Path] = {name if clear(name) else str(path): path for name, path in user_specs().items()}
+    for name, place in (places | {name: name for name in others}).items():
         try:
-            device = load_device(name)
+            device = load_device(place)
         except SpecError as error:
             warnings.warn(f"a device is left out: {error}", SpecWarning, stacklevel=1)  # of one line: told once
         else:

@@ -15,14 +15,14 @@ from rollergen.hal.probes.microbench import Figure
 from rollergen.hal.probes.opencl_bench import WIDTHS, OpenCLBench, Sizes, widest
 from rollergen.hal.probes.opencl_facts import UNKNOWN_CLOCK_MHZ, base_of, described, driver_figures
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
-from rollergen.hal.runtimes.opencl_devices import Present, chosen
+from rollergen.hal.runtimes.opencl_devices import NAME, Present, chosen
 from rollergen.hal.runtimes.opencl_platforms import present_devices
 from rollergen.hal.spec import Device
 
 MOST_THREADS = 256
 LEAST_MEMORY_BYTES = 1 << 26
 DRAM_BYTES, CHASED_BYTES = 1 << 27, 1 << 29
-OF_A_GPU = 4
+GPU_MEMORY_TIMES = 4
 """So many times as much memory is read of a GPU: an MI300X keeps 256 MiB in the last of its caches (its spec has the
 source), and what is read again and again lies in no cache of half the size."""
 MOST_L2_BYTES = 1 << 21
@@ -50,8 +50,9 @@ class _Findings:
 
 
 def probed_facts(which: str) -> Present:
-    """The OpenCL device that "PLATFORM:DEVICE" means.  RuntimeUnavailableError where there is none."""
-    return chosen(which, [facts for facts, _ in present_devices()])
+    """The OpenCL device that "PLATFORM:DEVICE" means, after "opencl:" or alone.  RuntimeUnavailableError where there is
+    none."""
+    return chosen(which.removeprefix(f"{NAME}:"), [facts for facts, _ in present_devices()])
 
 
 def probe_device(facts: Present, name: str, sizes: Sizes | None = None, patience: Patience = USUAL) -> ProbedDevice:
@@ -66,7 +67,7 @@ def probe_device(facts: Present, name: str, sizes: Sizes | None = None, patience
     found.values = {path: value for path, value in driver_figures(runtime, base) if path in known}
     found.how = dict.fromkeys(found.values, "told")
     units, mhz = int(found.values["units"]), float(found.values["clock_mhz"])
-    threads = 1 << min(MOST_THREADS, int(found.values["limits.threads_per_block"])).bit_length() - 1
+    threads = _power(min(MOST_THREADS, found.values["limits.threads_per_block"]))
     bench = OpenCLBench(runtime, units, mhz, threads, sizes or _sizes(found, base, facts))
     settled = in_turns(dict(_meters(found, base, bench)), patience)
     _keep(found, base, bench, settled)
@@ -82,7 +83,7 @@ def _sizes(found: _Findings, base: Device, facts: Present) -> Sizes:
     memory = found.values["dram.capacity_bytes"]
     if memory < LEAST_MEMORY_BYTES:
         raise RuntimeUnavailableError(f"{facts} has {memory:.0f} bytes; a probe needs {LEAST_MEMORY_BYTES} at least")
-    times = 1 if "CPU" in facts.kinds else OF_A_GPU
+    times = 1 if "CPU" in facts.kinds else GPU_MEMORY_TIMES
     cache = found.values.get("l2.capacity_bytes", base.layer("l2").capacity_bytes)
     dram, chased = (_power(min(memory / 8, times * most)) for most in (DRAM_BYTES, CHASED_BYTES))
     third = next((one.capacity_bytes for one in base.layers if one.name == "l3"), cache)
@@ -140,16 +141,28 @@ def _keep(found: _Findings, base: Device, bench: OpenCLBench, settled: Settled[K
     _shared(found, base, bench, settled)
     found.figure("launch_us", _steady(settled, ("launch", "", 0)), f"{by}, empty kernels in a row")
     for way in ("to", "back"):
-        found.figure(f"copy_{way}_gb_s", _steady(settled, ("copy", way, 0)), f"{by}, of arrays in the host's memory")
+        copy = "copy", way, 0
+        if copy in settled.unsettled:  # no choice depends on it
+            found.missing[f"copy_{way}_gb_s"] = f"not steady: {_apart(settled, copy)}"
+        else:
+            found.figure(f"copy_{way}_gb_s", figures[copy], f"{by}, of arrays in the host's memory")
 
 
 def _steady(settled: Settled[Key], key: Key) -> Figure:
     if key in settled.unsettled:
         raise RuntimeUnavailableError(
-            f"the {' '.join(map(str, key)).strip()} of the device does not settle: {_apart(settled, key)}; "
-            f"{machine_is_busy()}"
+            f"the {_in_words(key)} does not settle: {_apart(settled, key)}; {machine_is_busy()}"
         )
     return settled.figures[key]
+
+
+def _in_words(key: Key) -> str:
+    what, name, number = key
+    return {
+        "peak": f"rate of {name}", "read": f"rate of reads of {4 * number} bytes from {name}",
+        "write": f"rate of writes to {name}", "shared": "rate of reads from shared memory",
+        "launch": "time of a launch",
+    }[what]  # fmt: skip
 
 
 def _apart(settled: Settled[Key], key: Key) -> str:

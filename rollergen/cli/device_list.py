@@ -14,7 +14,7 @@ from rollergen.cli.output import console, refuse_unknown
 from rollergen.errors import DeviceError
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import every_spec
-from rollergen.hal.runtime import opencl_device_present
+from rollergen.hal.runtimes.opencl_devices import describes
 from rollergen.hal.runtimes.opencl_platforms import present_devices
 from rollergen.hal.spec import Device
 
@@ -53,10 +53,10 @@ def present() -> Iterator[str]:
     if not found:
         yield "OpenCL: no platform has a device; a GPU's comes with its driver (AMD's: rocm-opencl-runtime)"
         return
+    specs = list(every_spec())
     for facts in found:
-        try:
-            spec = opencl_device_present(facts.selector.partition(":")[2]).name
-        except RuntimeUnavailableError:
+        spec = next((asked for asked, device in specs if describes(device, facts)), "")
+        if not spec:
             spec = f"no spec; rollergen devices probe --opencl {facts.platform_number}:{facts.number} writes one"
         kinds = " and ".join(sorted(facts.kinds))
         yield f"{facts.selector}: {facts.name}, {kinds} of {facts.platform}, in memory of its own: {spec}"

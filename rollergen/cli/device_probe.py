@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -53,16 +54,27 @@ def probe_command(cpu: bool, which: str | None, cuda: bool, output: Path | None,
             raise ArgumentError(f"{output} names no spec; expected a file such as my.json, which begins with a letter")
         if output.exists() and not force:
             raise ArgumentError(f"{output} exists; expected a new file, or --force")
+        _refuse_unwritable(output)
         probed = probe_device(facts, name) if facts is not None else probe_cuda(name) if cuda else probe_cpu(name)
     except (RuntimeUnavailableError, BuildError) as error:
         raise DeviceError(str(error)) from None
-    output.parent.mkdir(parents=True, exist_ok=True)
     save_device(probed.device, output)
     if as_json:
         facts_ = {"measured": list(map(asdict, probed.measured)), "not_measured": dict(probed.not_measured)}
         click.echo(json.dumps({"device": name, "file": str(output), **facts_, "state": dict(probed.state)}))
     else:
         _show(probed, output)
+
+
+def _refuse_unwritable(output: Path) -> None:
+    """Makes the folder, and tries a file there: before what takes minutes."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=output.parent):
+            pass
+    except OSError as error:
+        reason = f"{error.filename or output}: {error.strerror}"
+        raise ArgumentError(f"{output} cannot be written ({reason}); expected a file in a folder that can be") from None
 
 
 def _own_file(facts: Present | None) -> Path:

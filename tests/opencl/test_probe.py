@@ -79,7 +79,7 @@ def test_what_a_device_does_not_compute_in_is_no_instruction_of_it(runtime):
     assert "float64" in has and "float16" not in has  # PoCL's CPU
     bare = replace_extensions(runtime, ())
     assert {one.dtype for one in base_of(bare).instructions} == {"float32", "int8"}
-    with pytest.raises(BuildError, match="no cl_khr_fp64; expected a spec that has no"):
+    with pytest.raises(BuildError, match="no cl_khr_fp64; expected a spec without an"):
         bare.compile("kernel void f(global float *x) { x[0] = (float)((double)x[0] + 1); }")
     assert bare.compile("/* double */\nkernel void f(global float *x) { x[0] = 1; }")
 
@@ -202,3 +202,13 @@ def test_launches_that_take_long_whatever_they_do_are_given_more_to_do(runtime, 
 def test_a_device_that_is_not_there_cannot_be_probed():
     done = CliRunner().invoke(main, ["devices", "probe", "--opencl", "nobody:0"])
     assert done.exit_code and (isinstance(done.exception, DeviceError) or "no OpenCL device is 'nobody:0'" in done.output)
+
+
+def test_a_device_may_be_named_as_builds_name_it():
+    assert opencl_probe.probed_facts("opencl:pocl:0") == opencl_probe.probed_facts("pocl:0")
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path):
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(main, ["devices", "probe", "--cpu", "-o", str(tmp_path / "file" / "my.json")])
+    assert done.exit_code and "my.json cannot be written" in done.output
