@@ -222,10 +222,10 @@ def _binary(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
 def extreme(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     """max or min; NaN if either operand is.
 
-    ``a != a ? a : (a > b ? a : b)``: the inner select keeps a NaN in b (one machine instruction), the
-    outer one that in a.  With a number for one operand the inner select alone will do.  A scalar is
-    ``a <= b || b != b ? b : a``: Intel's compiler for CPUs (2026.2, where these compute in float16) does not end over
-    32 nested pairs of selects on float16, and takes 3 s for this.
+    Of vectors ``a != a ? a : (a > b ? a : b)``: the inner select keeps a NaN in b (one machine instruction), the outer
+    one that in a.  Of scalars ``a <= b || b != b ? b : a``: over 32 nested pairs of selects on float16 Intel's compiler
+    (2026.2, for CPUs that compute in float16) does not end, for these it takes 3 s.  Of integers, and beside a number,
+    one select of two.
     """
     order, opposite = ("gt", "le") if op == "max" else ("lt", "ge")
     if isinstance(a, Number):
@@ -237,12 +237,10 @@ def extreme(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     b = out.atom("b", b)
     if register_dtype(dtype) == "float32" and op in out.native:
         return Call(out.native[op], (a, b), a.dtype, a.lanes)
-    inner = select(compare(order, a, b), a, b)
-    if not is_float(dtype):
-        return inner
-    if a.lanes == 1:
+    if is_float(dtype) and a.lanes == 1:
         return select(Operation("or", (compare(opposite, a, b), compare("ne", b, b)), "bool"), b, a)
-    return select(compare("ne", a, a), a, inner)
+    larger = select(compare(order, a, b), a, b)
+    return select(compare("ne", a, a), a, larger) if is_float(dtype) else larger
 
 
 def combine(
