@@ -131,21 +131,23 @@ def _keep(found: _Findings, base: Device, bench: OpenCLBench, settled: Settled[K
         rate = _steady(settled, ("read", layer, widest(rates)))
         _bandwidth(found, base, bench, layer, rate, f"{by}, all units reading; GB/s by loads of {widths}")
         latency = "latency", layer, 0
-        if latency in settled.unsettled:
-            found.missing[f"{layer}.latency_clocks"] = f"not steady: {_apart(settled, latency)}"
-        else:
-            found.figure(f"{layer}.latency_clocks", figures[latency], f"{by}, random pointer chase")
+        _keep_steady(found, settled, latency, f"{layer}.latency_clocks", f"{by}, random pointer chase")
     if ("write", "dram", 0) in figures:
         rate = _steady(settled, ("write", "dram", 0))
         _per_clock(found, bench, "dram.write_bytes_per_clock", rate, f"{by}, all units writing")
     _shared(found, base, bench, settled)
     found.figure("launch_us", _steady(settled, ("launch", "", 0)), f"{by}, empty kernels in a row")
     for way in ("to", "back"):
-        copy = "copy", way, 0
-        if copy in settled.unsettled:  # no choice depends on it
-            found.missing[f"copy_{way}_gb_s"] = f"not steady: {_apart(settled, copy)}"
-        else:
-            found.figure(f"copy_{way}_gb_s", figures[copy], f"{by}, of arrays in the host's memory")
+        source = f"{by}, of arrays in the host's memory"
+        _keep_steady(found, settled, ("copy", way, 0), f"copy_{way}_gb_s", source)
+
+
+def _keep_steady(found: _Findings, settled: Settled[Key], key: Key, path: str, source: str) -> None:
+    """A figure without which a spec is of use; as missing where it has not settled."""
+    if key in settled.unsettled:
+        found.missing[path] = f"not steady: {_apart(settled, key)}"
+    else:
+        found.figure(path, settled.figures[key], source)
 
 
 def _steady(settled: Settled[Key], key: Key) -> Figure:

@@ -7,7 +7,7 @@ import pytest
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.probes.meters import Meter, Patience, in_turns
 from rollergen.hal.probes.microbench import Figure
-from rollergen.hal.probes.opencl_probe import _steady
+from rollergen.hal.probes.opencl_probe import _Findings, _keep_steady, _steady
 
 HASTY = Patience(readings=1, near=0.05, least_rounds=4, least_s=0.0, most_s=0.05)
 
@@ -41,9 +41,19 @@ def test_what_is_reached_once_is_not_believed_and_read_on():
 def test_a_rate_that_does_not_settle_is_named_with_what_to_do():
     found = in_turns({("read", "dram", 4): meter(*range(1, 999))}, Patience(readings=1, least_rounds=2, least_s=0.0, most_s=0.0))
     with pytest.raises(
-        RuntimeUnavailableError, match=r"the read dram 4 .* 100% apart; the machine is busy.*probe again"
+        RuntimeUnavailableError, match=r"the rate of reads of 16 bytes from dram .* 100% apart; the machine is busy.*probe again"
     ):
         _steady(found, ("read", "dram", 4))
+
+
+def test_a_copy_that_does_not_settle_is_told_as_not_measured_and_ends_no_probe():
+    hasty = Patience(readings=1, least_rounds=2, least_s=0.0, most_s=0.0)
+    settled = in_turns({("copy", "to", 0): meter(*range(1, 999)), ("copy", "back", 0): meter(7)}, hasty)
+    found = _Findings()
+    for way in ("to", "back"):
+        _keep_steady(found, settled, ("copy", way, 0), f"copy_{way}_gb_s", "copies")
+    assert found.values == {"copy_back_gb_s": 7.0}
+    assert found.missing["copy_to_gb_s"].startswith("not steady: ") and "100% apart" in found.missing["copy_to_gb_s"]
 
 
 def test_each_meter_is_read_in_every_round_before_any_is_read_again():
