@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -33,11 +33,15 @@ from rollergen.lower.expressions import (
     STORAGE_BYTES,
     Broadcast,
     Convert,
+    Element,
     Exchange,
+    Expr,
+    Inside,
     Name,
     Number,
     Operation,
     Pick,
+    Position,
     Read,
     Shuffle,
     register_dtype,
@@ -208,7 +212,7 @@ class OpenCL(CFamily):
             return self._dot_product(node), ATOM
         if node.op == "every":
             return self._every(node), ATOM
-        if node.op == "select" and node.lanes == 1 and BITS[node.dtype] == 8:
+        if node.op == "select" and node.lanes == 1 and BITS[node.dtype] == 8 and _may_compute_both(node):
             return self._chosen(node), ATOM
         if node.op != "div" or node.dtype != "float32" or node.lanes % WIDTH or not self.features.masked_stores:
             return super().operation(node)
@@ -223,7 +227,8 @@ class OpenCL(CFamily):
         return f"divided_by{node.lanes}({self.expression(over)}, {', '.join(values)})", ATOM
 
     def _chosen(self, node: Operation) -> str:
-        """By the language's function: rusticl (Mesa 22) ends the process over "?" between a byte and a number."""
+        """By the language's function, which computes both: rusticl (Mesa 22) ends the process over "?" between a byte
+        and a number."""
         condition, yes, no = (f"({SCALARS[node.dtype]}){self.within(one, ATOM)}" for one in node.operands)
         return f"select({no}, {yes}, {condition})"
 
@@ -274,6 +279,23 @@ class OpenCL(CFamily):
 
     def streamed(self, address: str, value: str) -> str:
         return f"__builtin_nontemporal_store({value}, {address})"
+
+
+def _may_compute_both(choice: Operation) -> bool:
+    """Whether nothing is read that lies beyond an array's end where it is not chosen."""
+    condition, *sides = choice.operands
+    tells_places = lambda one: isinstance(one, (Inside, Position)) or (isinstance(one, Name) and one.dtype == "bool")
+    guard = any(map(tells_places, _parts(condition)))
+    known = lambda one: isinstance(one, (Operation, Convert, Number, Name, Inside))
+    register = lambda one: isinstance(one, Element) and not (guard and one.indices)
+    return all(known(one) or register(one) for side in sides for one in _parts(side))
+
+
+def _parts(node: Expr) -> Iterator[Expr]:
+    yield node
+    below = node.operands if isinstance(node, Operation) else (node.operand,) if isinstance(node, Convert) else ()
+    for one in below:
+        yield from _parts(one)
 
 
 def printer(device: Device) -> OpenCL:

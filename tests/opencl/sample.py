@@ -6,6 +6,7 @@ many were right; the process sees the platforms that its environment names.
 """
 
 import sys
+from itertools import product
 
 import rollergen as rg
 from rollergen.bench.suites import suite
@@ -26,15 +27,15 @@ def spec_of(which):
 
 
 def of_bytes():
-    for dtype in ("int8", "uint8"):
-        x, y = rg.tensor("x", (1001,), dtype), rg.tensor("y", (1001,), dtype)
-        yield f"relu {dtype}", rg.ops.relu(x)
-        yield f"clamp {dtype}", rg.ops.clamp(x, 2, 7)
-        yield f"where {dtype}", rg.ops.where(x > 3, 7, x)
-        yield f"maximum {dtype}", rg.ops.maximum(x, y)
-        yield f"shift {dtype}", rg.ops.bitwise_left_shift(x, y)
-        yield f"remainder {dtype}", rg.ops.remainder(x, y)
-        yield f"quotient {dtype}", rg.ops.div(x, y, rounding_mode="floor")
+    for dtype, size in product(("int8", "uint8"), (1001, 4096)):  # one of a thread, and several
+        x, y = rg.tensor("x", (size,), dtype), rg.tensor("y", (size,), dtype)
+        yield f"relu {dtype}[{size}]", rg.ops.relu(x)
+        yield f"clamp {dtype}[{size}]", rg.ops.clamp(x, 2, 7)
+        yield f"where {dtype}[{size}]", rg.ops.where(x > 3, 7, x)
+        yield f"maximum {dtype}[{size}]", rg.ops.maximum(x, y)
+        yield f"shift {dtype}[{size}]", rg.ops.bitwise_left_shift(x, y)
+        yield f"remainder {dtype}[{size}]", rg.ops.remainder(x, y)
+        yield f"quotient {dtype}[{size}]", rg.ops.div(x, y, rounding_mode="floor")
 
 
 def problems(which, every):

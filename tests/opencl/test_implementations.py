@@ -32,7 +32,7 @@ def on_intel(folder, module, *words):
 
 @needs_intel
 def test_a_sample_is_right_on_intels_runtime(tmp_path):
-    assert "22 of 22 right on " in on_intel(tmp_path, "sample", "15")
+    assert "36 of 36 right on " in on_intel(tmp_path, "sample", "15")
 
 
 @needs_intel
