@@ -73,7 +73,7 @@ def _refuse_unwritable(output: Path) -> None:
         with tempfile.TemporaryFile(dir=output.parent):
             pass
     except OSError as error:
-        reason = f"{error.filename or output}: {error.strerror}"
+        reason = f"{output.parent}: {error.strerror}"
         raise ArgumentError(f"{output} cannot be written ({reason}); expected a file in a folder that can be") from None
 
 
