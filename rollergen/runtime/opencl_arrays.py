@@ -6,6 +6,7 @@ Nothing is copied.  pyopencl is looked up, never imported: who passes something 
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,9 @@ from rollergen.hal.runtimes.opencl_platforms import POCL
 
 _LAUNCHED: dict[int, dict[int, Any]] = {}
 """By the identity of what owns shared virtual memory: the last event of each queue whose launches use it."""
+_LAUNCHING = threading.Lock()
+"""Held while `_LAUNCHED` is added to: another thread's event, just noted, must not be taken for the one before it.  An
+array's end, which may come at any moment, takes no lock: nobody can launch with the array any more."""
 _DROPPED: dict[tuple[int, int], tuple[Any, Any]] = {}
 """Events that are to come, each with memory of pyopencl's that nobody else has."""
 
@@ -57,10 +61,14 @@ def as_array(thing: Any, queue: Any) -> Any:
 
 
 def _allocated_as_shared(host: np.ndarray) -> bool:
-    owner: Any = host
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    return isinstance(owner, sys.modules["pyopencl"].SVMAllocation)
+    return isinstance(_viewed(host).base, sys.modules["pyopencl"].SVMAllocation)
+
+
+def _viewed(host: np.ndarray) -> np.ndarray:
+    """The array that `host` is a view of, at whatever remove; `host` itself where it is none."""
+    while isinstance(host.base, np.ndarray):
+        host = host.base
+    return host
 
 
 def _shares_the_hosts(device: Any) -> bool:
@@ -82,26 +90,26 @@ def free_after(array: Any, queue: Any, event: Any) -> None:
     (PoCL 3.0 frees at once what is to be freed in a queue); who drops other memory of the host's waits.
     """
     owner, allocated = _owner(array)
-    launched = _LAUNCHED.setdefault(id(owner), {})
-    if queue.int_ptr not in launched:
+    with _LAUNCHING:
+        launched = _LAUNCHED.setdefault(id(owner), {})
         if not launched:
             weakref.finalize(owner, _drop, id(owner), allocated).atexit = False
-        for other in [key for key, last in launched.copy().items() if _is_complete(last)]:
-            launched.pop(other, None)
-    launched[queue.int_ptr] = event
+        if queue.int_ptr not in launched:
+            for other in [key for key, last in launched.items() if _is_complete(last)]:
+                del launched[other]
+        launched[queue.int_ptr] = event
     _free_dropped()
 
 
 def _owner(array: Any) -> tuple[Any, Any]:
-    """What goes last of an array's objects that can be watched, and pyopencl's allocation, None for other memory."""
+    """The object whose end ends the use of the array's memory, and pyopencl's allocation; None for other memory."""
     memory = array.base_data
     if not is_shared(memory):
         return array, memory
-    owner = memory.mem
-    while isinstance(getattr(owner, "base", None), np.ndarray):
-        owner = owner.base
-    allocated = getattr(owner, "base", None)
-    return owner, allocated if hasattr(allocated, "svm_ptr") else None
+    if not isinstance(memory.mem, np.ndarray):
+        return memory.mem, None
+    owner = _viewed(memory.mem)
+    return owner, owner.base if _allocated_as_shared(owner) else None
 
 
 def _drop(key: int, allocated: Any) -> None:

@@ -246,7 +246,7 @@ def gate(queue):
 
 
 def shared_values(queue, value):
-    """In shared memory that nothing else has, or had when launches that are to come were enqueued."""
+    """A new array in shared virtual memory."""
     found = cl.csvm_empty(queue.context, (1 << 20,), "f4")
     found[...] = value
     return found
@@ -255,36 +255,37 @@ def shared_values(queue, value):
 def test_shared_memory_that_is_dropped_is_kept_until_what_reads_it_has_run(queue, gate):
     """OpenCL retains buffers of what is enqueued, and no shared memory."""
     twice = rg.build(rg.ops.mul(rg.tensor("x", (1 << 20,)), 2.0), on_pocl(), profile=False, cache=False)
-    first = shared_values(queue, 1)
-    kept = weakref.ref(first.base)
-    twice(cl.SVM(first), out=cl.SVM(shared_values(queue, 0)), stream=queue)
-    del first
-    outs = [shared_values(queue, 0) for _ in range(3)]
+    outs, kept = [shared_values(queue, 0) for _ in range(3)], []
     for number, out in enumerate(outs):
-        twice(cl.SVM(shared_values(queue, number + 1)), out=cl.SVM(out), stream=queue)
+        memory = shared_values(queue, number + 1)
+        kept.append(weakref.ref(memory.base))
+        twice(cl.SVM(memory), out=cl.SVM(out), stream=queue)
+        del memory
+    assert all(one() is not None for one in kept)
     others = [shared_values(queue, 7) for _ in range(3)]
     gate.set_status(cl.command_execution_status.COMPLETE)
     queue.finish()
     assert [float(out[-1]) for out in outs] == [2.0, 4.0, 6.0]
     assert [float(one.max()) for one in others] == [7.0, 7.0, 7.0]
-    del others
-    assert kept() is not None  # nobody has told
     twice(cl.SVM(outs[0]), out=cl.SVM(outs[1]), stream=queue)
-    assert kept() is None
+    assert all(one() is None for one in kept)
     queue.finish()
 
 
 def test_shared_memory_outlives_the_kernel_and_the_thread_whose_launches_read_it(queue, gate):
-    out = shared_values(queue, 0)
+    out, kept = shared_values(queue, 0), []
 
     def call():
         twice = rg.build(rg.ops.mul(rg.tensor("x", (1 << 20,)), 2.0), on_pocl(), profile=False, cache=False)
-        twice(cl.SVM(shared_values(queue, 3)), out=cl.SVM(out), stream=queue)
+        memory = shared_values(queue, 3)
+        kept.append(weakref.ref(memory.base))
+        twice(cl.SVM(memory), out=cl.SVM(out), stream=queue)
 
     thread = threading.Thread(target=call)
     thread.start()
     thread.join()
     gc.collect()
+    assert kept[0]() is not None
     other = shared_values(queue, 7)
     gate.set_status(cl.command_execution_status.COMPLETE)
     queue.finish()
