@@ -128,6 +128,7 @@ def cuda_function(op: str, prefix: str) -> tuple[str, str]:
 
 
 def filled(text: str, words: Mapping[str, str]) -> str:
+    """The text with each of the words replaced by its meaning, in their order."""
     for word, meaning in words.items():
         text = text.replace(word, meaning)
     return text

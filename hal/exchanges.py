@@ -2,8 +2,8 @@
 
 Source: Khronos' OpenCL extension specification (cl_khr_subgroup_shuffle, cl_khr_subgroup_shuffle_relative,
 cl_intel_subgroups).  Intel's shuffles up and down take two operands, which are the halves of one vector: what moves
-beyond the first half comes from the second.  Not here: Qualcomm's cl_qcom_subgroup_shuffle, where no thread reads from
-any other it names, and ROCm, whose OpenCL has no such extension.
+beyond the first half comes from the second.  Not here: Qualcomm's cl_qcom_subgroup_shuffle, which cannot read the
+register of an arbitrary lane, and ROCm, whose OpenCL has no such extension.
 """
 
 from __future__ import annotations

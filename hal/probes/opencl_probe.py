@@ -143,7 +143,7 @@ def _keep(found: _Findings, base: Device, bench: OpenCLBench, settled: Settled[K
 
 
 def _keep_steady(found: _Findings, settled: Settled[Key], key: Key, path: str, source: str) -> None:
-    """A figure without which a spec is of use; as missing where it has not settled."""
+    """Keeps a figure that a spec can do without; one that has not settled is listed as not measured."""
     if key in settled.unsettled:
         found.missing[path] = f"not steady: {_apart(settled, key)}"
     else:

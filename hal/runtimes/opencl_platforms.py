@@ -72,8 +72,9 @@ def _devices(opencl: Any) -> tuple[tuple[Present, Any], ...]:
     return tuple(found)
 
 
-def described(device: Any) -> Present | None:
-    """The present device that pyopencl's object is; PoCL's without threads, which is not listed, is the same CPU."""
+def facts_of(device: Any) -> Present | None:
+    """What `present_devices` says of pyopencl's object; None where it lists no such device.  PoCL's driver without
+    threads is not listed: it runs on the CPU of the one with threads."""
     alone = in_calling_thread(device)
     same = lambda one: one.int_ptr == device.int_ptr or (alone and one.platform.name == POCL)
     return next((facts for facts, one in present_devices() if same(one)), None)

@@ -12,11 +12,11 @@ from rollergen.dropped import collected_drops, standing
 from rollergen.errors import ConstructionError, DoesNotFitError, DtypeError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.chains import chains_in
+from rollergen.expr.dtypes import is_rounded_from_float64
 from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import Graph, cut
 from rollergen.expr.values import Cast, Value, walk
-from rollergen.hal.dtypes import DTYPES
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 
@@ -78,6 +78,4 @@ def _refuse_float64(graph: Graph, device: Device) -> None:
 
 
 def _needs_float64(node: Value) -> bool:
-    """Its own, and that of a cast to bfloat16, by way of float64 where float32 does not hold what is cast."""
-    wide = isinstance(node, Cast) and DTYPES[node.x.dtype].significant > DTYPES["float32"].significant
-    return node.dtype == "float64" or (wide and node.dtype == "bfloat16")
+    return node.dtype == "float64" or (isinstance(node, Cast) and is_rounded_from_float64(node.x.dtype, node.dtype))

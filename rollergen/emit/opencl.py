@@ -227,8 +227,8 @@ class OpenCL(CFamily):
         return f"divided_by{node.lanes}({self.expression(over)}, {', '.join(values)})", ATOM
 
     def _chosen(self, node: Operation) -> str:
-        """By the language's function, which computes both: rusticl (Mesa 22) ends the process over "?" between a byte
-        and a number."""
+        """A choice by the builtin `select`, which evaluates both sides.  Over "?" between a byte and a number rusticl
+        (Mesa 22) crashes."""
         condition, yes, no = (f"({SCALARS[node.dtype]}){self.within(one, ATOM)}" for one in node.operands)
         return f"select({no}, {yes}, {condition})"
 
@@ -282,7 +282,7 @@ class OpenCL(CFamily):
 
 
 def _may_compute_both(choice: Operation) -> bool:
-    """Whether nothing is read that lies beyond an array's end where it is not chosen."""
+    """Whether neither side reads what a guard keeps it from: memory, or an element whose place the condition tests."""
     condition, *sides = choice.operands
     tells_places = lambda one: isinstance(one, (Inside, Position)) or (isinstance(one, Name) and one.dtype == "bool")
     guard = any(map(tells_places, _parts(condition)))

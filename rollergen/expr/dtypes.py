@@ -104,6 +104,12 @@ def is_float(dtype: str) -> bool:
     return dtype in FLOATS
 
 
+def is_rounded_from_float64(x: str, dtype: str) -> bool:
+    """Whether a cast of `x` to `dtype`, narrower than float32, starts from float64: float32 does not hold `x`, and
+    would round first.  (It holds what integers float16 holds.)"""
+    return DTYPES[x].significant > DTYPES["float32"].significant and (is_float(x) or dtype == "bfloat16")
+
+
 def is_integer(dtype: str) -> bool:
     return dtype in INTEGERS
 

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rollergen.errors import ProgramError
-from rollergen.expr.dtypes import is_float, rounded
+from rollergen.expr.dtypes import is_float, is_rounded_from_float64, rounded
 from rollergen.expr.index import Index
 from rollergen.expr.places import Put
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Take, Unary, Value, Var
-from rollergen.hal.dtypes import DTYPES
 from rollergen.lower import maths
 from rollergen.lower.expressions import (
     Broadcast,
@@ -171,9 +170,8 @@ def _number(x: Number, dtype: str) -> Number:
 
 
 def _single(out: Writer, x: Expr, dtype: str) -> Expr:
-    """`x` as a float32 that `dtype` rounds as it would `x` itself.  (float32 holds what integers float16 holds.)"""
-    wide = not is_mask(x) and DTYPES[x.dtype].significant > DTYPES["float32"].significant
-    if wide and (is_float(x.dtype) or dtype == "bfloat16"):
+    """`x` as a float32 that `dtype` rounds as it would `x` itself."""
+    if not is_mask(x) and is_rounded_from_float64(x.dtype, dtype):
         return maths.call(out, "to_odd", x)
     return cast(out, x, "float32")
 

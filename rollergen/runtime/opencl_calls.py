@@ -12,7 +12,7 @@ from rollergen.expr.dtypes import numpy_dtype
 from rollergen.hal.probes.host import completed_on
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.opencl_devices import runs_on
-from rollergen.hal.runtimes.opencl_platforms import described
+from rollergen.hal.runtimes.opencl_platforms import facts_of
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.device_arrays import DeviceView
@@ -121,7 +121,7 @@ class OpenCLCalls:
         with self._lock:
             found = self._compiled.get(key)
             if found is None:
-                facts = described(queue.device)
+                facts = facts_of(queue.device)
                 if facts is None or not runs_on(self._device, facts):
                     asked = f"device={facts.selector!r}" if facts else "one that pyopencl.get_platforms() lists"
                     raise DeviceError(

@@ -16,7 +16,6 @@ from rollergen.hal.load import (
     device_hash,
     device_names,
     device_to_json,
-    every_spec,
     load_device,
     parse_device,
     save_device,
@@ -488,12 +487,3 @@ def test_a_device_that_would_not_load_is_not_written(tmp_path):
 )
 def test_what_no_program_can_be_made_for_is_refused(path, value, text):
     assert text in refusal(changed(path, value))
-
-
-def test_a_file_of_the_users_may_have_any_name(tmp_path, monkeypatch):
-    monkeypatch.setenv("ROLLERGEN_DEVICES_DIR", str(tmp_path))
-    for name in ("a.json.json", "v100.json", "mine.json"):
-        save_device(replace(load_device("v100"), title=name), tmp_path / name)
-    found = {asked: device.title for asked, device in every_spec() if device.title.endswith(".json")}
-    assert found == {str(tmp_path / "a.json.json"): "a.json.json", str(tmp_path / "v100.json"): "v100.json", "mine": "mine.json"}
-    assert {load_device(asked).title for asked in found} == set(found.values())
