@@ -90,6 +90,7 @@ class OpenCLCalls:
         if self._packed:
             self._pack(lane, passed, version)
         launched = lane.session.enqueue(queue)
+        lane.session.release(buffers)
         if launched:
             self._launched(launched[-1].event, queue, passed, given)
         return results[0] if len(results) == 1 else tuple(results)

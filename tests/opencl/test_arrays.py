@@ -299,9 +299,20 @@ def test_shared_memory_goes_with_the_last_who_has_it(queue):
         twice(cl.SVM(memory[:]), out=cl.SVM(out), stream=other)
         other.finish()
     kept = weakref.ref(memory.base)
-    del memory, twice  # whose session has the arguments of its last call
+    del memory
     gc.collect()
     assert kept() is None
+
+
+def test_a_kernel_keeps_no_array_of_its_last_call(kernel, queue):
+    weak = type("WeakBuffer", (cl.Buffer,), {})  # the class itself takes no weak references
+    a, b = values()
+    buffers = [weak(queue.context, cl.mem_flags.COPY_HOST_PTR, hostbuf=one) for one in (a, b)]
+    out = kernel(*(array.Array(queue, one.shape, "f4", data=data) for one, data in zip((a, b), buffers, strict=True)))
+    seen = [weakref.ref(one) for one in buffers]
+    del buffers
+    gc.collect()
+    assert np.array_equal(out.get(), a @ b) and [one() for one in seen] == [None, None]
 
 
 def test_memory_of_the_hosts_that_is_dropped_is_waited_for(queue):
