@@ -105,6 +105,19 @@ def test_a_comparison_within_the_errors_of_its_operands_is_unknown():
     assert applied("lt", "bool", (third, exact(np.array([0.5]), "float32"))).error[0] == 0
 
 
+def test_what_either_choice_gives_is_rounded_where_it_lies():
+    """Seed 9200633: the other choice lay in the next binade, where a rounding moves twice as much."""
+    one, read = exact(np.array([1.01953125]), "float16"), exact(np.array([-0.35013446]), "float32")
+    narrow = applied("cast", "float8_e4m3fn", (one,))
+    above = applied("gt", "bool", (narrow, exact(np.array([1.0]), "float8_e4m3fn")))
+    chosen = applied("select", "float32", (above, exact(np.array([0.0]), "float32"), exact(np.array([0.25]), "float32")))
+    want = applied("sub", "float32", (chosen, read))
+    for value in (0.0, 0.25):
+        got = np.array([value], np.float32) - read.value.astype(np.float32)
+        assert not differences(got, want)[0] and not differences(np.nextafter(got, np.float32(0.5)), want)[0]
+    assert differences(np.array([0.65], np.float32), want)[0]
+
+
 def test_a_float_cast_to_an_integer_is_unknown_beside_a_jump_and_beyond_the_range():
     x = Bounded(np.array([LONG(2.5), LONG(3), LONG(300)]), np.array([LONG(0.1)] * 3), "float64")
     assert np.isfinite(applied("cast", "int8", (x,)).error).tolist() == [True, False, False]

@@ -91,7 +91,8 @@ def settled(x: Bounded) -> Bounded:
     """The value as the next operation finds it, rounded to its dtype or not; unknown where it may overflow."""
     if not x.floating:
         return x
-    error = np.where((x.error == 0) & held(x.value, x.dtype), LONG(0), x.error + rounding(x.value, x.dtype))
+    rounded = x.error + rounding(np.abs(x.value) + x.error, x.dtype)  # of what may lie anywhere within the error
+    error = np.where((x.error == 0) & held(x.value, x.dtype), LONG(0), rounded)
     return Bounded(x.value, unknown_unless(np.abs(x.value) + error <= LARGEST[x.dtype], error), x.dtype)
 
 
@@ -244,7 +245,7 @@ def differences(got: Array, want: Bounded) -> Array:
     with np.errstate(all="ignore"):
         actual = got.astype(LONG)
         rounded = _nearest(value, want.dtype)
-        allowed = error + rounding(value, want.dtype)
+        allowed = error + rounding(np.abs(value) + error, want.dtype)
         near = np.abs(actual - value) <= allowed
         known = np.isfinite(error) & (np.abs(value) + allowed <= LARGEST[want.dtype])
         return known & np.where(error == 0, actual != rounded, ~near)
