@@ -225,7 +225,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
     said += [f"{kept_row.name} stays in {kept_row.layer}" for kept_row in stage.kept_rows]
     said += [f"tail of {axis}: {kind}" for axis, kind in stage.guards]
     if stage.prefetch >= 0:
-        said.append("the next row is fetched while this one is computed")
+        what = "the next row is" if stage.op.reductions else "what the next row takes is"
+        said.append(f"{what} fetched while this one is computed")
     if stage.store.streaming:
         said.append("stores bypass the caches")
     if stage.store.prefetch_distance and stage.op.reductions:

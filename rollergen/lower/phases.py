@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Reduction
-from rollergen.expr.values import Load, Value, Within, loads
+from rollergen.expr.values import Value, Within, loads
 from rollergen.lower import gathering, reductions
 from rollergen.lower.arithmetic import Scope, evaluate, evaluate_all
 from rollergen.lower.chains import write_chain
@@ -24,6 +24,7 @@ from rollergen.lower.loops import Phase, descend, output_access, scope_of, sprea
 from rollergen.lower.matrix import reduce_matrices
 from rollergen.lower.matrix_chains import write_matrix_chain
 from rollergen.lower.place import Place, Registers, conjunction, is_uniform
+from rollergen.lower.prefetching import ask_for_result, fetch_next
 from rollergen.lower.scans import write_scans
 from rollergen.lower.stores import (
     Kept,
@@ -37,7 +38,7 @@ from rollergen.lower.stores import (
 )
 from rollergen.lower.trips import first_trip
 from rollergen.lower.writer import Writer
-from rollergen.program.loops import PanelPart, panel_part, prefetched_loads
+from rollergen.program.loops import panel_part
 from rollergen.program.matrix_chains import is_matrix_chain
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, KeptRow
 
@@ -207,13 +208,13 @@ def _reduce(
         reductions.update(out, scope, acc, evaluate_all(out, scope, bodies))
         if number == len(nest.op.reductions) - 1:
             if nest.stage.prefetch >= 0 and part is None:
-                _fetch_next(context, here, used)
+                fetch_next(context, here, used)
             if nest.stage.store.prefetch_distance:
-                _ask_for_result(context, here)
+                ask_for_result(context, here)
 
     part = panel_part(nest.stage)
     if part is not None:
-        phase = replace(phase, before=((part.depth, lambda here: _fetch_next(context, here, used, part)),))
+        phase = replace(phase, before=((part.depth, lambda here: fetch_next(context, here, used, part)),))
     phase = _in_levels(context, phase, levels)
     if nest.stage.accumulator.gathered:
         _gather(context, place, acc, phase, point_scope, bodies[0])
@@ -233,28 +234,6 @@ def _in_levels(context: Context, phase: Phase, levels: tuple[reductions.Accumula
         end = lambda here, inner=inner, outer=outer: reductions.flush(out, scope_at(here), inner, outer)
         phase = replace(phase, before=(*phase.before, (depth, begin)), after=((depth, end), *phase.after))
     return phase
-
-
-def _fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: PanelPart | None = None) -> None:
-    """Asks for what the loop to prefetch reads at this place in its next iteration; of a panel, at the step at hand,
-    for one vector: which, the loop inside tells."""
-    nest, out, p = context.nest, context.out, context.nest.stage.prefetch
-    changes = {p: here.point[p] + 1}
-    if part is not None:
-        changes[part.vectors] = (here.point[part.inner] % nest.loops[part.vectors].extent).simplify(out.ranges)
-    following = here.bind(changes)
-    for load in prefetched_loads(nest.stage, used):
-        offset = load.offset().substitute(following.axes)
-        first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
-        out.prefetch_line(nest.parameters[load.buffer.name], first.simplify(out.ranges))
-
-
-def _ask_for_result(context: Context, here: Place) -> None:
-    """Asks for where the row's result at this point will be written (`Store.prefetch_distance`)."""
-    nest, out = context.nest, context.out
-    first = here if nest.lane_position is None else here.bind({nest.lane_position: Index()})
-    access = output_access(first, out)
-    out.prefetch_line(access.pointer, access.offset, writing=True)
 
 
 def _gather(

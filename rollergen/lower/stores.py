@@ -19,6 +19,7 @@ from rollergen.lower.expressions import Build, Element, Expr, Inside
 from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
+from rollergen.lower.prefetching import fetch_next_takes
 from rollergen.lower.puts import placed
 from rollergen.lower.reductions import RegisterTile, loops_over
 from rollergen.lower.trips import last_trip
@@ -75,6 +76,8 @@ def _store_all(
         if grouped is not None:
             _store_groups(context, here, grouped, value, scope_at)
             return
+        if nest.stage.prefetch >= 0 and not nest.op.reductions:
+            fetch_next_takes(context, here)
         scope = scope_at(here)
         whole = stored(evaluate(out, scope, value), nest.op.output.dtype)
         access = once_per_result(context, placed(out, scope, output_access(here, out)))

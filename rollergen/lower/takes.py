@@ -55,7 +55,7 @@ def read_take(out: Writer, scope: Scope, take: Take, of: Evaluate) -> Expr:
     if lane is None or scope.place.nest.lane_axis not in axes_of_all(take.ids):
         alone = of_one_lane(scope)
         places = [one_lane(of(alone, one)) for one in positions(take)]
-        return fetch(out, _moved(out, access, take, places), lane, row.buffer.name.lower())
+        return fetch(out, replace(access, offset=moved(out, offset, take, places)), lane, row.buffer.name.lower())
     vectors = lambda wish, every: [out.atom(wish, of(scope, one)) for one in every]
     apart = lambda every: [_lanes(vector, lane) for vector in every]
     if scope.place.nest.threads > 1:
@@ -94,9 +94,9 @@ def _lane_by_lane(out: Writer, access: Access, take: Take, lane: Lane, places: S
     for number in range(lane.width):
         at = {lane.variable: Index.of(number)}
         own = tuple(replace(test, index=test.index.substitute(at).simplify(out.ranges)) for test in access.tests)
-        here = replace(access, offset=access.offset.substitute(at), tests=own)
         each = [of_lanes[number] for of_lanes in places]
-        lanes.append(fetch(out, _moved(out, here, take, each), None, take.row.buffer.name.lower()))
+        here = replace(access, offset=moved(out, access.offset.substitute(at), take, each), tests=own)
+        lanes.append(fetch(out, here, None, take.row.buffer.name.lower()))
     return Build(tuple(lanes))
 
 
@@ -116,12 +116,11 @@ def axes_of_all(values: tuple[Value, ...]) -> frozenset[str]:
     return frozenset().union(*map(axes_of, values))
 
 
-def _moved(out: Writer, access: Access, take: Take, places: Sequence[Expr]) -> Access:
-    """The access to the row at these positions."""
-    offset = access.offset
+def moved(out: Writer, offset: Index, take: Take, places: Sequence[Expr]) -> Index:
+    """The offset of the row at these positions."""
     for place, extent, stride in zip(places, take.extents, take.strides, strict=True):
         offset = offset + out.integer("row", place, (0, extent - 1)) * stride
-    return replace(access, offset=offset)
+    return offset
 
 
 def of_one_lane(scope: Scope) -> Scope:

@@ -281,8 +281,9 @@ class Stage(_Remembered):
     ``prefetch``: the position of a loop whose next iteration's elements are prefetched; -1: none. In a stage of rows
     with several reductions it is a serial loop over rows: the last reduction prefetches the next row's elements while
     this one's are computed. Behind a block's last row these need not exist; values are the same. In a contraction it is
-    the loop over panels around the loop over rows of register tiles: each of these prefetches, at each step of the
-    reduction, one vector of the next panel (see `loops`), and together they prefetch all of it.
+    the loop over panels around that over rows of register tiles: each of these prefetches, at each step of the
+    reduction, one vector of the next panel (see `loops`), together all of it. Without reductions it is one over rows:
+    what takes read in its next iteration is prefetched (`loops.asked_lanes`).
 
     ``inner``: of a chain, else None: ``loops`` are then those of its outer contraction.
 

@@ -75,6 +75,7 @@ def elementwise_stage(
         copies = vector_copies(op, device, loops, n, plan.vector)
     width = min(plan.vector, copy_vector(op, op.stored(), n, plan.vector)) if plan.lanes == 1 else 1
     wide = loops and loops[-1].kind == UNROLL and loops[-1].axis == n
+    rows = [p for p, x in enumerate(loops) if x.kind == SERIAL and x.axis == m]
     return Stage(
         name=name,
         op=op,
@@ -84,6 +85,7 @@ def elementwise_stage(
         copies=copies,
         store=Store(vector=width if wide else 1, streaming=plan.streaming),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
+        prefetch=rows[0] if plan.ahead and rows else -1,
     )
 
 

@@ -127,7 +127,8 @@ class ElementwisePlan:
     ``staged``: the load that is transposed through a tile in ``layer``; ``square``: through square tiles of that many
     elements each way, which stay in registers.  ``across``: the serial steps along n lie inside those along m (and
     blocks along n outside those along m), so that rows of the output are written on.  ``strides``: blocks along n of a
-    grid-stride loop (0: a block for each tile).  ``on_lines``, ``prefetch_distance``: see `Store`.
+    grid-stride loop (0: a block for each tile).  ``on_lines``, ``prefetch_distance``: see `Store`.  ``ahead``: what the
+    next row takes is prefetched where a block has several (`Stage.prefetch`).
     """
 
     tm: Size = 1
@@ -147,3 +148,4 @@ class ElementwisePlan:
     as_read: bool = False
     across: bool = False
     prefetch_distance: int = 0
+    ahead: bool = False

@@ -8,7 +8,7 @@ from math import prod
 from rollergen.errors import ProgramError
 from rollergen.expr.tensor_op import Axis
 from rollergen.hal.spec import Device
-from rollergen.program.loops import OVERLAP, panel_part, tile_of
+from rollergen.program.loops import OVERLAP, panel_part, prefetched_takes, tile_of
 from rollergen.program.rprogram import GRID, GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Loop, Stage
 
 _RANK = {GRID: 0, GROUP: 1, THREAD: 1, SERIAL: 2, UNROLL: 2, LANE: 3}
@@ -69,7 +69,7 @@ def _rising(item: tuple[int, Loop]) -> tuple[int, int]:
 
 def _check_prefetch(stage: Stage, axes: Mapping[str, Axis]) -> None:
     """The loop to prefetch runs over rows that one thread computes one after the other, in several reductions each, or
-    panels that several register tiles share."""
+    panels that several register tiles share, or over rows of takes."""
     p = stage.prefetch
     if p == -1:
         return
@@ -81,6 +81,14 @@ def _check_prefetch(stage: Stage, axes: Mapping[str, Axis]) -> None:
             stage, f"prefetch is {p}; expected a loop outside depth {stage.accumulator.at_loop}, where a row begins"
         )
     count = len(stage.op.reductions)
+    if not count and (stage.threads > 1 or stage.store.vector > 1 or not prefetched_takes(stage)):
+        raise refuse(
+            stage,
+            f"prefetch is {p} without reductions; expected one thread, stores of no vectors but a lane loop's, and a "
+            f"take that reads elsewhere along loops[{p}]",
+        )
+    if not count:
+        return
     if stage.threads > 1 or (count < 2 and panel_part(stage) is None):
         raise refuse(
             stage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rollergen.expr.values import loads
 from rollergen.hal.spec import Device
-from rollergen.program.loops import panel_part, prefetched_loads
+from rollergen.program.loops import asked_lanes, panel_part, prefetched_loads, prefetched_takes
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose, is_nothing
@@ -48,12 +48,16 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
 
 def _prefetches(nest: Nest) -> Number:
     """Instructions of one thread that ask for lines of the next row: one for each vector that the last reduction
-    reads of it; of the next panel, one for each step of a register tile."""
+    reads of it; of the next panel, one for each step of a register tile; of takes, for each lane that is asked for, one
+    that reads its ids and one that asks."""
+    points = nest.product(lambda p, loop: loop.kind not in (GRID, *PARALLEL, LANE))
+    if not nest.stage.op.reductions:
+        return 2 * sum(len(asked_lanes(nest.stage, take)) for take in prefetched_takes(nest.stage)) * points
     asked = len(prefetched_loads(nest.stage, loads(*nest.stage.op.reductions[-1].bodies)))
     part = panel_part(nest.stage)
     if part is not None:
         return asked * nest.passed(tuple([p for p in nest.in_thread() if p < part.depth]))
-    return asked * nest.product(lambda p, loop: loop.kind not in (GRID, *PARALLEL, LANE))
+    return asked * points
 
 
 _ONE_EACH = ("exchange", "ahead_read", "spill_write", "spill_read")

@@ -1,0 +1,56 @@
+"""Lines prefetched: of what a loop's next iteration reads, and of where a row's result will be written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rollergen.expr.index import Index
+from rollergen.expr.takes import widened
+from rollergen.expr.values import Load
+from rollergen.lower.arithmetic import evaluate
+from rollergen.lower.context import Context
+from rollergen.lower.expressions import Inside
+from rollergen.lower.loops import output_access, scope_of
+from rollergen.lower.place import Place
+from rollergen.lower.takes import moved, of_one_lane, one_lane
+from rollergen.program.loops import PanelPart, asked_lanes, prefetched_loads, prefetched_takes
+
+
+def fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: PanelPart | None = None) -> None:
+    """Asks for what the loop to prefetch reads at this place in its next iteration; of a panel, at the step at hand,
+    for one vector: which, the loop inside tells."""
+    nest, out, p = context.nest, context.out, context.nest.stage.prefetch
+    changes = {p: here.point[p] + 1}
+    if part is not None:
+        changes[part.vectors] = (here.point[part.inner] % nest.loops[part.vectors].extent).simplify(out.ranges)
+    following = here.bind(changes)
+    for load in prefetched_loads(nest.stage, used):
+        offset = load.offset().substitute(following.axes)
+        first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
+        out.prefetch_line(nest.parameters[load.buffer.name], first.simplify(out.ranges))
+
+
+def ask_for_result(context: Context, here: Place) -> None:
+    """Asks for where the row's result at this point will be written (`Store.prefetch_distance`)."""
+    nest, out = context.nest, context.out
+    first = here if nest.lane_position is None else here.bind({nest.lane_position: Index()})
+    access = output_access(first, out)
+    out.prefetch_line(access.pointer, access.offset, writing=True)
+
+
+def fetch_next_takes(context: Context, here: Place) -> None:
+    """Asks for what takes at this place read in the next iteration of the loop to prefetch, where there is one: its ids
+    are read.  They are taken as they are: to make positions of them costs more than asking in vain."""
+    nest, out, p = context.nest, context.out, context.nest.stage.prefetch
+    following = replace(here.bind({p: here.point[p] + 1}), sources={})  # registers hold what this iteration reads
+    bound = here.axis_test(nest.loops[p].axis)
+    row = bound.index.substitute(following.axes).simplify(out.ranges)
+    with out.when(Inside(row, None, bound.high)):
+        for take in prefetched_takes(nest.stage):
+            for lane in asked_lanes(nest.stage, take):
+                at = following if nest.lane_position is None else following.bind({nest.lane_position: Index.of(lane)})
+                scope = of_one_lane(scope_of(context, at, None, {}, {}))
+                every = [widened(one, extent) for one, extent in zip(take.ids, take.extents, strict=True)]
+                ids = [one_lane(evaluate(out, scope, one)) for one in every]
+                offset = take.row.offset().substitute(at.axes)
+                out.prefetch_line(nest.parameters[take.row.buffer.name], moved(out, offset, take, ids))
