@@ -39,6 +39,9 @@ _DRAWS = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLik
 """Operators of which each call has a result of its own."""
 
 
+_NOBODYS = "which no input, initializer or node before makes; expected a model that onnx.checker.check_model passes"
+
+
 def loaded(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     """(the model, its title), read from a file with the weights beside it where it is a path.
 
@@ -60,6 +63,8 @@ def imported(model: onnx.ModelProto, example_inputs: Any, title: str) -> Network
     Raises ArgumentError, ShapeError or DtypeError for inputs that are no tensors, of unknown shape or of a dtype that
     NumPy lacks, and ArgumentError for an operator that neither the table nor ONNX's reference knows.
     """
+    if not model.graph.output:
+        raise ArgumentError(f"{title} has no output, as an empty or cut file has none; expected a whole ONNX model")
     model = spelled_out(model)
     weights = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
     inputs = _inputs(model.graph, example_inputs, title)
@@ -67,6 +72,9 @@ def imported(model: onnx.ModelProto, example_inputs: Any, title: str) -> Network
     for number, proto in enumerate(_with_norms_folded(model.graph, walk.known)):
         walk.add(number, proto)
     outputs = [one.name for one in model.graph.output]
+    for name in outputs:
+        if name not in walk.known and name not in walk.values:
+            raise ArgumentError(f"{title} gives {name}, {_NOBODYS}")
     results = {name: walk.known[name] for name in outputs if name in walk.known}
     return Network(
         title=title,
@@ -212,6 +220,9 @@ class _Walk:
         names = _read(proto)
         dynamic = [name for name in names if name not in self.known]
         known = {name: self.known[name] for name in names if name in self.known}
+        for name in dynamic:
+            if name not in self.values:
+                raise ArgumentError(f"{source} reads {name}, {_NOBODYS}")
         call = _Call(source, proto, tuple(self.imports), known, tuple(dynamic), {n: self.values[n] for n in dynamic})
         shape = call.values[dynamic[0]].shape if dynamic else None
         if proto.op_type in ("Shape", "Size") and shape is not None:

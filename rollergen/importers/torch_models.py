@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ def is_a(thing: object, module: str, name: str) -> bool:
 def exported(model: Any, example_inputs: Any) -> Any:
     """The `ExportedProgram` of a module for inputs of these shapes and dtypes.
 
-    Raises ArgumentError for a module in training mode, and without example inputs.
+    Raises ArgumentError for a module in training mode, without example inputs, and for one that torch cannot export.
     """
     import torch
 
@@ -54,8 +55,25 @@ def exported(model: Any, example_inputs: Any) -> Any:
         )
     arguments = example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     tensors = torch.utils._pytree.tree_map(_as_tensor, tuple(arguments))
-    with torch.no_grad():
-        return torch.export.export(model, tensors)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch about itself
+        try:
+            return torch.export.export(model, tensors)
+        except Exception as error:  # of the model's own code, or any of the exporter's many
+            raise ArgumentError(_not_exported(model, error)) from error
+
+
+def _not_exported(model: Any, error: Exception) -> str:
+    """What torch could not do, where in the user's code, and what can be done."""
+    text = str(error).strip().splitlines()
+    where = next((line.strip() for line in text if line.strip().startswith("Caused by:")), "")
+    first = f"{type(error).__name__}: {text[0] if text else ''}"
+    advice = (
+        "; expected a model whose control flow and shapes do not depend on data (torch.compile(model, "
+        "backend='rollergen') compiles what lies between such places)"
+    )
+    told = " ".join(filter(None, (first, where)))
+    return f"torch.export cannot export {type(model).__name__}: {told}{advice * ('data-dependent' in first)}"
 
 
 def _as_tensor(one: Any) -> Any:
@@ -140,12 +158,16 @@ def _replaced(thing: Any, of: Callable[[str], Any]) -> Any:
 def imported(program: Any, title: str) -> Network:
     """The network of an `ExportedProgram`.
 
-    Raises ArgumentError for one whose calls change a buffer or an input.
+    Raises ArgumentError for one whose calls change a buffer or an input, or whose inputs have extents that are not
+    fixed.
     """
     import torch
 
+    _refuse_dynamic(program, title)
     known = torch.export.default_decompositions()
-    program = program.run_decompositions({one: how for one, how in known.items() if one._opname not in TABLE})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        program = program.run_decompositions({one: how for one, how in known.items() if one._opname not in TABLE})
     signature = program.graph_signature
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:
@@ -165,6 +187,8 @@ def imported(program: Any, title: str) -> Network:
     def leaves(arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         found, spec = flatten((arguments, dict(named)))
         if spec != wanted:
+            if named:
+                raise ArgumentError(f"{title} got {', '.join(named)} by name; expected all by position")
             raise ArgumentError(
                 f"{title} takes ({', '.join(map(str, takes))}), nested as its example inputs are; expected "
                 f"{len(takes)}, got {len(found)}" + (f" nested as {spec}" if len(found) == len(takes) else "")
@@ -186,6 +210,17 @@ def imported(program: Any, title: str) -> Network:
         nested=nested,
         text=lambda: _text(inputs, calls, constants, results),
     )
+
+
+def _refuse_dynamic(program: Any, title: str) -> None:
+    for one in program.graph.nodes:
+        shape = tuple(getattr(one.meta.get("val"), "shape", ())) if one.op == "placeholder" else ()
+        if not all(isinstance(extent, int) for extent in shape):
+            raise ArgumentError(
+                f"input {one.name} of {title} has shape ({', '.join(map(str, shape))}), in which not every extent is a "
+                "number; expected one of torch.export.export without dynamic_shapes, or the module itself with "
+                "example_inputs, whose shapes become the model's"
+            )
 
 
 def _text(
@@ -239,7 +274,9 @@ class _Graph:
 
 
 def _value(name: str, made: Any) -> Value:
-    return Value(name, tuple(map(int, made.shape)), str(made.dtype).removeprefix("torch."))
+    """Without a shape where that depends on data."""
+    fixed = all(isinstance(extent, int) for extent in made.shape)
+    return Value(name, tuple(made.shape) if fixed else None, str(made.dtype).removeprefix("torch."))
 
 
 def _array(tensor: Any, name: str) -> np.ndarray:

@@ -144,6 +144,8 @@ def _network(model: Any, example_inputs: Any) -> Network:
     if torch_models.is_module(model):
         return torch_models.imported(torch_models.exported(model, example_inputs), type(model).__name__)
     if torch_models.is_exported(model):
+        if example_inputs is not None:
+            raise ArgumentError("example_inputs beside an exported program, which has its own; expected None")
         return torch_models.imported(model, "exported program")
     if is_onnx(model):
         onnx_models = optional("rollergen.importers.onnx_models", "onnx")

@@ -60,6 +60,9 @@ class ModelTiming:
     rounds: int
 
 
+BRIEF_LAYERS = 10
+
+
 class Model:
     """A compiled model; made by `rollergen.compile`.
 
@@ -226,18 +229,19 @@ class Model:
             ],
         }
 
-    def explain(self) -> str:
-        """What runs where, layer by layer, as text."""
+    def explain(self, brief: bool = False) -> str:
+        """What runs where, layer by layer, as text; `brief`: the `BRIEF_LAYERS` that take longest, and how many not."""
         layers = self.layers
+        shown = sorted(layers, key=lambda one: -one.share)[:BRIEF_LAYERS] if brief else layers
         host = sum(one.kernel is None for one in layers)
         measured = "" if self.measured_time is None else f", measured {seconds_text(self.measured_time)}"
         lines = [
             f"{self._signature} on {self.device.title} ({self.device.name})",
             f"{len(layers)} steps, {len(self.kernels)} distinct kernels, {host} steps run by the model's own library",
-            f"predicted {seconds_text(self.predicted_time)}{measured}",
+            f"predicted {seconds_text(self.predicted_time)}{' without these' if host else ''}{measured}",
             f"{'share':>6} {'predicted':>10} {'measured':>10} {'bytes':>10}  {'kernel':>6}  {'limiter':18} source",
         ]
-        for one in layers:
+        for one in shown:
             times = [("-" if s is None else seconds_text(s)) for s in (one.predicted_s, one.measured_s)]
             number = "host" if one.kernel is None else str(one.kernel)
             why = f" ({one.reason})" if one.reason else ""
@@ -245,7 +249,8 @@ class Model:
                 f"{one.share:6.1%} {times[0]:>10} {times[1]:>10} {bytes_text(one.bytes):>10}  {number:>6}  "
                 f"{one.limiter:18} {one.source}: {one.operators}{why}"
             )
-        return "\n".join(lines)
+        rest = len(layers) - len(shown)
+        return "\n".join([*lines, f"{rest} steps more: explain() lists them"] if rest else lines)
 
 
 def _limiter(kernel: Kernel) -> str:

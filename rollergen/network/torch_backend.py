@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from inspect import signature
 from typing import Any
 
-from rollergen.errors import RollergenError
+from rollergen.errors import ArgumentError, RollergenError
 from rollergen.network.compiling import compile as compile_model
 from rollergen.network.model import Model
 
@@ -14,14 +16,32 @@ from rollergen.network.model import Model
 def backend(graph: Any, example_inputs: Sequence[Any], options: Mapping[str, Any] | None = None) -> Callable[..., Any]:
     """A function of the graph's inputs, compiled for the CPU at its first call with arrays of each size.
 
-    ``options``: of `torch.compile`, arguments of `rollergen.compile` such as {"profile": False}.  Parameters and
-    buffers of modules are constants, packed once; where one was changed, the graph is compiled anew.  What wants
-    gradients, or cannot be compiled (training, memory of another device), is left to torch, with one warning for each
-    graph.
+    ``options``: of `torch.compile`, named arguments of `rollergen.compile` such as {"profile": False}; ArgumentError
+    for others.  Parameters and buffers of modules are constants, packed once; where one was changed, the graph is
+    compiled anew.  What wants gradients, or cannot be compiled (training, memory of another device, no operator with a
+    counterpart), is left to torch, with one warning for each graph.
     """
     import torch
 
+    for name in options or {}:
+        if name not in _OPTIONS:
+            near = "".join(f"; did you mean {one}?" for one in get_close_matches(name, _OPTIONS, 1))
+            raise ArgumentError(
+                f"options has {name!r}; expected {', '.join(_OPTIONS)}, as rg.compile takes them: graphs run on the "
+                f"CPU{near}"
+            )
     return torch.compiler.disable(_Graph(graph, dict(options or {})))  # type: ignore[no-any-return]
+
+
+_OPTIONS = tuple(
+    name for name, one in signature(compile_model).parameters.items()
+    if one.kind is one.KEYWORD_ONLY
+)  # fmt: skip
+
+
+_FUSED = {
+    "_transformer_encoder_layer_fwd": "; torch.backends.mha.set_fastpath_enabled(False) has torch trace its operators"
+}
 
 
 class _Graph:
@@ -48,7 +68,11 @@ class _Graph:
         if key not in self._models:
             try:
                 self._models = {k: v for k, v in self._models.items() if _same_weights(k, key)}
-                self._models[key] = self._compiled(arguments, fixed, given)
+                model = self._compiled(arguments, fixed, given)
+                if not model.kernels and model.layers:
+                    every = ", ".join(dict.fromkeys(one.operators for one in model.layers))
+                    return self._leave(arguments, f"no kernel was made of {every}{_FUSED.get(every, '')}")
+                self._models[key] = model
             except RollergenError as error:
                 return self._leave(arguments, str(error))
         return self._models[key](*given)

@@ -186,3 +186,14 @@ def test_arguments_that_do_not_fit_are_named(call, parts):
     with pytest.raises(ArgumentError) as raised:
         call(ours, weights(2, 3, 4))
     assert all(part in str(raised.value) for part in parts), str(raised.value)
+
+
+def test_a_graph_with_a_value_that_nobody_makes_is_named(tmp_path):
+    value = lambda name: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (2,))
+    (tmp_path / "empty.onnx").touch()
+    with pytest.raises(ArgumentError, match="empty has no output, as an empty or cut file has none"):
+        rg.compile(tmp_path / "empty.onnx", device="v100")
+    for reads, gives, text in (("q", "y", "Relu_0 reads q, which no input"), ("x", "z", "g gives z, which no input")):
+        graph = helper.make_graph([helper.make_node("Relu", [reads], ["y"])], "g", [value("x")], [value(gives)])
+        with pytest.raises(ArgumentError, match=text):
+            rg.compile(helper.make_model(graph), device="v100")

@@ -75,6 +75,24 @@ def test_gradients_are_torchs_with_one_warning_for_each_graph(compiled):
         fast(torch.randn(2, 3, 6, 6))
 
 
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [({"profil": False}, ("options has 'profil'", "did you mean profile?")), ({"device": "v100"}, ("'device'", "run on the CPU"))],
+)
+def test_options_that_no_graph_has_are_named(options, parts):
+    with pytest.raises(Exception) as raised:  # torch's own, about the backend's
+        torch.compile(torch.nn.ReLU(), backend=torch_backend.backend, options=options)(torch.zeros(3))
+    assert all(part in str(raised.value) for part in parts), str(raised.value)
+
+
+def test_a_graph_of_which_no_kernel_is_made_is_torchs_with_a_warning():
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    x = torch.randn(2, 5, 16)
+    with torch.no_grad(), pytest.warns(UserWarning, match=r"no kernel was made of _transformer_.*set_fastpath_enabled\(False\)"):
+        torch.testing.assert_close(torch.compile(layer, backend=torch_backend.backend)(x), layer(x))
+    torch._dynamo.reset()
+
+
 def test_torch_finds_the_backend_by_its_name():
     setup = ConfigParser()
     setup.read(Path(__file__).resolve().parents[2] / "setup.cfg")

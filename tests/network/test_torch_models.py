@@ -186,6 +186,15 @@ def test_a_model_is_predicted_layer_by_layer_for_a_device_that_is_not_there():
     assert all(one.source in text and one.limiter in text for one in ours.layers)
 
 
+def test_a_brief_explanation_has_the_layers_that_take_longest():
+    net = nn.Sequential(*(nn.Sequential(nn.Linear(8 * n, 8 * n + 8), nn.LayerNorm(8 * n + 8)) for n in range(1, 9))).eval()
+    made = rg.compile(net, (torch.zeros(2, 8),), "v100", cache=False)
+    whole, brief = made.explain().splitlines(), made.explain(brief=True).splitlines()
+    shares = [float(line.split("%")[0]) for line in brief[4:14]]
+    assert len(made.layers) > 10 and shares == sorted(shares, reverse=True) and set(brief[:14]) <= set(whole)
+    assert brief[14:] == [f"{len(made.layers) - 10} steps more: explain() lists them"]
+
+
 def test_weights_that_change_after_the_first_call_change_no_result():
     model, x = seeded(lambda: nn.Linear(6, 8)), torch.randn(3, 6)
     ours = compiled(model, x)
@@ -232,6 +241,7 @@ def test_the_first_layer_beyond_its_bound_is_named():
         (lambda m: m(torch.zeros(3, 6, dtype=torch.float64)), DtypeError, ("float64", "expected float32")),
         (lambda m: m(torch.zeros(3, 6), 1), ArgumentError, ("takes (", "expected 1, got 2")),
         (lambda m: m([1.0]), ArgumentError, ("takes (", "expected 1, got 1 nested as")),
+        (lambda m: m(input=torch.zeros(3, 6)), ArgumentError, ("got input by name", "expected all by position")),
         (lambda m: m.benchmark(torch.zeros(3, 6), rounds=0), ArgumentError, ("rounds is 0", "at least 1")),
     ],
 )
@@ -242,12 +252,41 @@ def test_arguments_that_do_not_fit_are_named(call, error, parts):
     assert all(part in str(raised.value) for part in parts), str(raised.value)
 
 
+class Branching(nn.Module):
+    def forward(self, x):
+        return x + 1 if x.sum() > 0 else x - 1
+
+
+class Places(nn.Module):
+    def forward(self, x):
+        return torch.nonzero(x * 2) + 1
+
+
+def of_any_batch():
+    shapes = ({0: torch.export.Dim("batch", min=1, max=64)},)
+    return torch.export.export(nn.Linear(6, 8).eval(), (torch.zeros(4, 6),), dynamic_shapes=shapes)
+
+
+def test_what_has_a_shape_that_depends_on_data_runs_in_torch():
+    x = torch.tensor([[0.0, 1, 0], [2, 0, 3]])
+    made = rg.compile(Places().eval(), (x,), "cpu", profile=False, cache=False)
+    for one in (x, torch.ones(2, 3)):
+        assert torch.equal(made(one), Places()(one))
+
+
 @pytest.mark.parametrize(
     ("compiling", "parts"),
     [
         (lambda: rg.compile(nn.Linear(6, 8).eval(), device="v100"), ("example_inputs is None", "expected a tuple")),
         (lambda: rg.compile(nn.Linear(6, 8), (torch.zeros(1, 6),), "v100"), ("training mode", "model.eval()")),
         (lambda: rg.compile(3, (), "v100"), ("model is 3", "torch.nn.Module")),
+        (
+            lambda: rg.compile(Branching().eval(), (torch.zeros(3),), "v100"),
+            ("cannot export Branching: GuardOnDataDependent", "control flow and shapes do not depend on data", "backend='rollergen'"),
+        ),
+        (lambda: rg.compile(nn.Linear(6, 8).eval(), {"x": torch.zeros(1, 6)}, "v100"), ("export Linear: TypeError", "not dict")),
+        (lambda: rg.compile(of_any_batch(), device="v100"), ("has shape (", ", 6)", "without dynamic_shapes")),
+        (lambda: rg.compile(of_any_batch(), (torch.zeros(8, 6),), "v100"), ("example_inputs beside an exported program",)),
         (lambda: rg.compile(nn.Linear(6, 8).eval(), (), "v100", options=3), ("options is 3", "rg.BuildOptions")),
     ],
 )

@@ -92,7 +92,7 @@ static cl_device_id choose_device(int any, const char *wanted) {
             snprintf(here + used, sizeof here - used, "%s%s", used ? ", " : "", label.both);
         }
     }
-    if (!*here) cannot_run("needs %s; no OpenCL device is here; make check-pip uses that of pip's PoCL", DEVICE_TITLE);
+    if (!*here) cannot_run("needs %s; no OpenCL device is here; make check-pip (for a model's files: run-pip) uses that of pip's PoCL", DEVICE_TITLE);
     if (wanted)
         cannot_run("needs one whose \"PLATFORM: NAME\" contains \"%s\"; OpenCL devices here: %s; --any-device takes any "
                    "of them", wanted, here);

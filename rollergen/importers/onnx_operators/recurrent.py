@@ -39,8 +39,10 @@ def recurrence(n: Node, states: int, step_of: Callable[[Node, int], Step]) -> An
     """(all outputs, last states) of a layer: directions, layouts, lengths and initial states."""
     x, batch_first, where = n.tensor(0), n.get("layout", 0), n.get("direction", "forward")
     x = ops.permute(x, (1, 0, 2)) if batch_first else x
-    if n.get("activations") is not None or n.get("clip") is not None or x.shape[0] > STEPS:
-        raise Refused("sequential", "activations, clip, or a long sequence")
+    for name in ("activations", "clip"):
+        if n.get(name) is not None:
+            raise Refused("sequential", f"{name} is given")
+    _refuse_long(x.shape[0])
     backwards = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[where]
     runs = [_run(n, x, d, turned, states, step_of(n, d)) for d, turned in enumerate(backwards)]
     everything = stacked([stacked(outputs, 0) for outputs, _ in runs], 1)
@@ -48,6 +50,11 @@ def recurrence(n: Node, states: int, step_of: Callable[[Node, int], Step]) -> An
     if batch_first:
         return ops.permute(everything, (2, 0, 1, 3)), *(ops.permute(one, (1, 0, 2)) for one in last)
     return everything, *last
+
+
+def _refuse_long(steps: int) -> None:
+    if steps > STEPS:
+        raise Refused("sequential", f"{steps} steps, {STEPS} at most are one expression")
 
 
 def _run(n: Node, x: Tensor, d: int, turned: bool, states: int, step: Step) -> tuple[list[Tensor], State]:
@@ -148,8 +155,7 @@ def linear_attention(n: Node) -> Any:
     query, key, value = n.tensor(0), n.tensor(1), n.tensor(2)
     past, decay, beta = (n.optional(i) for i in (3, 4, 5))
     heads, shared = n.get("q_num_heads"), n.get("kv_num_heads")
-    if query.shape[1] > STEPS:
-        raise Refused("sequential", "a long sequence")
+    _refuse_long(query.shape[1])
     q, k, v = (ops.cast(by_heads(t, h), "float32") for t, h in ((query, heads), (key, shared), (value, shared)))
     b, _, steps, depth = q.shape
     group, scale = heads // shared, n.get("scale", 0.0) or 1 / math.sqrt(depth)
