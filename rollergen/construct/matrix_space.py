@@ -129,9 +129,21 @@ def _shaped(
             said = lambda some, plan=plan: f"{name}: {len(some)} tiles of {plan_text(plan)}"
             for _, found in in_pieces(points, drafted, len, Points.where, said):
                 drafts += found
-    plans = cheapest_first(drafts)[: 2 * count]
+    plans = _few_of_a_kind(cheapest_first(drafts))[: 2 * count]
     make = lambda plan: matrix_stage(op, roles, plan, device, rules)
     yield from candidates(name, assembled(plans, make, name), device)
+
+
+def _few_of_a_kind(plans: list[MatrixPlan]) -> list[MatrixPlan]:
+    """At most two of a block tile and depth, as become candidates (`Candidate.key`)."""
+    seen: dict[tuple[int, ...], int] = {}
+    kept = []
+    for plan in plans:
+        kind = plan.fm * plan.gm, plan.fn * plan.gn, plan.depth
+        seen[kind] = seen.get(kind, 0) + 1
+        if seen[kind] <= 2:
+            kept.append(plan)
+    return kept
 
 
 def _draft(
@@ -146,7 +158,7 @@ def _draft(
     priced = price_batch(stage, device)
     ledger.unfit(priced, device)
     picked = []
-    for at in lowest(priced.seconds, 16):
+    for at in lowest(priced.seconds, 32):
         one = sized(lambda column, at=at: int(column[at]))
         resident = int(priced.resident_blocks[at])
         block = one.fm * one.gm * instruction.m, one.fn * one.gn * instruction.n

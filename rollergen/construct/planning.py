@@ -73,7 +73,7 @@ def _refuse_float64(graph: Graph, device: Device) -> None:
         if any(_needs_float64(node) for value in values for node in walk(value)):
             raise DtypeError(
                 f"{op.output.name} is computed in float64, for which {device.name} has no instruction; expected "
-                "float32, no integers of 32 and 64 bits that become bfloat16, or a device that has one"
+                "float32 (integers of 32 and 64 bits cast to it before bfloat16), or a device that has one"
             )
 
 
