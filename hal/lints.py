@@ -21,6 +21,9 @@ _SLACK = 1.05
 _LEAST_LAYER, _LEAST_STORE = 1 << 10, 1 << 20
 """Bytes; of the devices described here, 16 KB and 304 MB are the smallest."""
 _MOST_WORK_PER_BYTE = 1000
+_MOST_BESIDE_PLAIN = 256
+"""Times the multiply-adds of plain instructions; of the devices described here 64 (ipu2) is the most."""
+_LEAST_ACHIEVED = 0.55
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,18 @@ def peaks_agree(device: Device) -> Iterator[Finding]:
                 WARNING if rate > printed else NOTE, f"instructions[{number}].per_clock",
                 f"makes {rate:.4g} TFLOP/s of {one.name}, {printed:g} are printed",
                 "units x 2 m n k x per_clock x clock is the peak; a rate twice too high is often the sparse one",
+            )  # fmt: skip
+
+
+def instructions_are_counted_and_not_multiply_adds(device: Device) -> Iterator[Finding]:
+    plain = max((i.n * i.per_clock for i in device.instructions if i.m == i.k == 1), default=0.0)
+    for number, one in enumerate(device.instructions):
+        rate = one.m * one.n * one.k * one.per_clock
+        if plain and rate > _MOST_BESIDE_PLAIN * plain:
+            yield Finding(
+                WARNING, f"instructions[{number}].per_clock",
+                f"makes {rate:.4g} multiply-adds of {one.name} in a clock of a unit, {rate / plain:.4g} times the plain ones",
+                "per_clock counts instructions, each of m n k multiply-adds; known devices have up to 64 times",
             )  # fmt: skip
 
 
@@ -185,7 +200,7 @@ def the_backing_store_keeps_up(device: Device) -> Iterator[Finding]:
 
 def achieved_is_near_nominal(device: Device) -> Iterator[Finding]:
     for number, layer in enumerate(device.layers):
-        if layer.bandwidth_gb_s and layer.bandwidth_gb_s < 0.4 * layer.bandwidth_nominal_gb_s:
+        if layer.bandwidth_gb_s and layer.bandwidth_gb_s < _LEAST_ACHIEVED * layer.bandwidth_nominal_gb_s:
             share = layer.bandwidth_gb_s / layer.bandwidth_nominal_gb_s
             yield Finding(
                 NOTE, f"memory_layers[{number}].bandwidth_gb_s", f"is {share:.0%} of the nominal one",
@@ -228,6 +243,7 @@ LINTS: tuple[Callable[[Device], Iterator[Finding]], ...] = (
     outer_layers_are_slower,
     rates_agree,
     peaks_agree,
+    instructions_are_counted_and_not_multiply_adds,
     all_threads_have_registers,
     outer_layers_are_larger,
     transactions_divide,

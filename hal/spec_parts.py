@@ -186,7 +186,9 @@ class Instruction:
             device=SUPERSTEPS,
         ),
     )
-    per_clock: float = declared("m x n x k multiply-adds that one unit starts in one clock", accepts="positive")
+    per_clock: float = declared(
+        "instructions, each of m x n x k multiply-adds, that one unit starts in one clock", accepts="positive"
+    )
     latency_clocks: float = declared("until a dependent one may start")
     peak_dense_tflop_s: float = declared(
         "the whole chip, as printed, without sparsity, a multiply-add as two; the rate is held against it",

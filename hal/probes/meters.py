@@ -34,6 +34,9 @@ class Patience:
     ``readings`` of a figure stand in a round, of which the best counts.  A figure has settled when what the first and
     the second half of the rounds reached differ by less than `within`.  There are ``least_rounds`` for ``least_s``
     seconds at least.  Figures whose halves differ by more than `near` are then read on, until ``most_s`` have passed.
+    The machine was busy most of the time where the median of a figure of arithmetic lies more than ``disturbed`` off
+    its best: a few percent are usual, 93 to 100 % beside a busy core of two, and other figures may then have met no
+    idle round.
     """
 
     readings: int = 2
@@ -42,6 +45,7 @@ class Patience:
     least_rounds: int = 8
     least_s: float = 25.0
     most_s: float = 120.0
+    disturbed: float = 0.5
 
 
 USUAL = Patience()
@@ -49,10 +53,12 @@ USUAL = Patience()
 
 @dataclass(frozen=True, slots=True)
 class Settled(Generic[Key]):
-    """The figures, and ``unsettled``: of those that have not settled how far the best of the halves lie apart."""
+    """The figures; ``unsettled``: of those that have not settled how far the best of the halves lie apart;
+    ``disturbed``: those whose spread is more than `Patience.disturbed`."""
 
     figures: dict[Key, Figure]
     unsettled: dict[Key, float]
+    disturbed: frozenset[Key] = frozenset()
 
 
 def in_turns(meters: Mapping[Key, Meter], patience: Patience = USUAL) -> Settled[Key]:
@@ -71,7 +77,8 @@ def in_turns(meters: Mapping[Key, Meter], patience: Patience = USUAL) -> Settled
         read = {key for key, much in apart.items() if much > patience.near}
         if not read or took >= patience.most_s:
             figures = {key: _figure(reached[key], rounds[key], meter.less) for key, meter in meters.items()}
-            return Settled(figures, {key: much for key, much in apart.items() if much > patience.within})
+            disturbed = frozenset(key for key, one in figures.items() if one.spread > patience.disturbed)
+            return Settled(figures, {key: much for key, much in apart.items() if much > patience.within}, disturbed)
 
 
 def _halves(rounds: list[float], meter: Meter) -> tuple[float, float]:

@@ -50,9 +50,10 @@ class _Findings:
 
 
 def probed_facts(which: str) -> Present:
-    """The OpenCL device that "PLATFORM:DEVICE" means, after "opencl:" or alone.  RuntimeUnavailableError where there is
-    none."""
-    return chosen(which.removeprefix(f"{NAME}:"), [facts for facts, _ in present_devices()])
+    """The OpenCL device that "PLATFORM:DEVICE" means, after "opencl:" or alone; "opencl" is the best that is no CPU, as
+    it is for `build`.  RuntimeUnavailableError where there is none."""
+    place = "" if which == NAME else which.removeprefix(f"{NAME}:")
+    return chosen(place, [facts for facts, _ in present_devices()])
 
 
 def probe_device(facts: Present, name: str, sizes: Sizes | None = None, patience: Patience = USUAL) -> ProbedDevice:
@@ -155,7 +156,12 @@ def _steady(settled: Settled[Key], key: Key) -> Figure:
         raise RuntimeUnavailableError(
             f"the {_in_words(key)} does not settle: {_apart(settled, key)}; {machine_is_busy()}"
         )
-    return settled.figures[key]
+    figure = settled.figures[key]
+    if key[0] == "peak" and key in settled.disturbed:
+        raise RuntimeUnavailableError(
+            f"half of the readings of the {_in_words(key)} are {figure.spread:.0%} off the best; {machine_is_busy()}"
+        )
+    return figure
 
 
 def _in_words(key: Key) -> str:

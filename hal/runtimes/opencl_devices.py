@@ -15,6 +15,9 @@ GPU, PLATFORM, PLACE = "gpu", "platform", "place"
 """Keys of a target's dialect: words in the name of the card, the platform's name where it has to be that one, and of
 several devices the one on which this copy of the spec runs (`placed`)."""
 
+GPU_DRIVER = (
+    "a GPU's comes with its driver (AMD's: rocm-opencl-runtime) and the right to open it, and clinfo lists it"
+)
 _EXPECTED = "expected PLATFORM:DEVICE, each a number or a part of a name, of"
 _MODEL = re.compile(r"\bMI\d{2,3}[A-Z]?\b|\bVII\b", re.IGNORECASE)
 """In the name of a board that says which card it is; others are "AMD Radeon Graphics" or "Device 66a1", and
@@ -26,8 +29,8 @@ class Present:
     """One OpenCL device as its driver describes it.
 
     ``platform_number``, ``number``: its places among the platforms and among their devices.  ``maker``: the platform's
-    vendor and version, in which implementations name themselves.  ``board``: the card where the name is that of its
-    chip (AMD), else "".  ``kinds``: CPU, GPU, ACCELERATOR.  ``unified``: its memory is the host's.
+    vendor, and the implementation's name where its version tells one.  ``board``: the card where the name is that of
+    its chip (AMD), else "".  ``kinds``: CPU, GPU, ACCELERATOR.  ``unified``: its memory is the host's.
     """
 
     platform_number: int
@@ -145,8 +148,7 @@ def chosen(which: str, found: Sequence[Present]) -> Present:
     """
     if not found:
         raise RuntimeUnavailableError(
-            "no OpenCL platform here has a device; a GPU's comes with its driver (AMD's: rocm-opencl-runtime) and the "
-            'right to open it, and clinfo lists it; a CPU\'s with pip install "rollergen[cpu]"'
+            f'no OpenCL platform here has a device; {GPU_DRIVER}; a CPU\'s with pip install "rollergen[cpu]"'
         )
     if not which:
         return best(found)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from functools import lru_cache
 from typing import Any
 
 from rollergen.hal.errors import LinkerError, RuntimeUnavailableError
-from rollergen.hal.runtimes.opencl_devices import Present
+from rollergen.hal.runtimes.opencl_devices import GPU_DRIVER, Present
 from rollergen.hal.runtimes.pocl_cache import ensure
 from rollergen.hal.runtimes.pocl_cpu_name import UnknownProcessorError, mend_cpu_name
 from rollergen.hal.runtimes.pocl_linker import LinkerMissingError, require_linker
@@ -59,8 +60,7 @@ def _devices(opencl: Any) -> tuple[tuple[Present, Any], ...]:
         platforms = opencl.get_platforms()
     except opencl.LogicError as error:
         raise RuntimeUnavailableError(
-            f"no OpenCL platform ({error}); a GPU's comes with its driver (AMD's: rocm-opencl-runtime), and "
-            f"clinfo lists it; a CPU's with {INSTALL}"
+            f"no OpenCL platform ({error}); {GPU_DRIVER}; a CPU's with {INSTALL}"
         ) from None
     platforms.sort(key=lambda one: one.name == POCL)  # loaders place it by how many drivers it was asked for
     found = []
@@ -92,11 +92,19 @@ def _described(device: Any, place: int, number: int, opencl: Any) -> Present:
     kinds = opencl.device_type
     named = {"CPU": kinds.CPU, "GPU": kinds.GPU, "ACCELERATOR": kinds.ACCELERATOR}
     return Present(
-        place, number, device.platform.name.strip(), f"{device.platform.vendor} {device.platform.version}".strip(),
+        place, number, device.platform.name.strip(), _maker(device.platform),
         device.name.strip(), device.vendor.strip(), _board(device, opencl),
         frozenset(name for name, bit in named.items() if device.type & bit), int(device.max_compute_units),
         int(device.max_clock_frequency), bool(device.host_unified_memory),
     )  # fmt: skip
+
+
+def _maker(platform: Any) -> str:
+    """The vendor, and what stands first in the version behind OpenCL's: PoCL, AMD-APP, CUDA, Oclgrind, Mesa; Intel's
+    names the operating system there.  The rest of a version is of compilers and dates, which no user means."""
+    own = re.match(r"OpenCL \d+\.\d+\s+\(?([A-Za-z][\w-]*)", platform.version)
+    name = own.group(1) if own and own.group(1).lower() not in ("linux", "windows") else ""
+    return f"{platform.vendor} {name}".strip()
 
 
 def _board(device: Any, opencl: Any) -> str:

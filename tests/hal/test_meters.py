@@ -46,6 +46,16 @@ def test_a_rate_that_does_not_settle_is_named_with_what_to_do():
         _steady(found, ("read", "dram", 4))
 
 
+def test_arithmetic_that_was_slow_half_of_the_time_is_not_believed_to_be_of_an_idle_machine():
+    """Beside a busy core of two: 2.8 a clock at best, 1.4 mostly, and 1.4 always of what met no idle round."""
+    key = ("peak", "fma", 0)
+    settled = in_turns({key: meter(2.82, 1.43, 1.43)}, Patience(readings=1, least_rounds=6, least_s=0.0, most_s=0.0))
+    with pytest.raises(RuntimeUnavailableError, match=r"half of the readings of the rate of fma are 97% off the best; .* is busy"):
+        _steady(settled, key)
+    calm = in_turns({key: meter(2.82, 2.75)}, Patience(readings=1, least_rounds=6, least_s=0.0, most_s=0.0))
+    assert _steady(calm, key).value == 2.82
+
+
 def test_a_copy_that_does_not_settle_is_told_as_not_measured_and_ends_no_probe():
     hasty = Patience(readings=1, least_rounds=2, least_s=0.0, most_s=0.0)
     settled = in_turns({("copy", "to", 0): meter(*range(1, 999)), ("copy", "back", 0): meter(7)}, hasty)
