@@ -28,6 +28,7 @@ import rollergen as rg
 from benches.results import begun, keep, result_path
 from rollergen.bench.suites import Entry, suite, suite_names
 from rollergen.errors import MeasurementWarning, RollergenError
+from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.probes.opencl_facts import base_of, told
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.opencl_devices import chosen
@@ -50,7 +51,10 @@ def main() -> int:
     parser.add_argument("--isolate", action="store_true", help="a process for each operator, of a minute for each run")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", MeasurementWarning)  # what is asked is whether they are right
-    spec, description = _spec(arguments.device)
+    try:
+        spec, description = _spec(arguments.device)
+    except RuntimeUnavailableError as error:
+        raise SystemExit(str(error)) from None
     name = f"{NAME}_{re.sub('[^a-z0-9]+', '-', arguments.device.partition(':')[0].lower())}"
     rows = {row["id"]: row for row in begun(result_path(name)).get("rows", [])}
     for entry in suite(arguments.suite).chosen(arguments.only):

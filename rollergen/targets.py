@@ -12,6 +12,7 @@ from rollergen.hal.languages import language, language_names, present_names
 from rollergen.hal.load import known_names, load_device
 from rollergen.hal.probes.host import HOST, complete
 from rollergen.hal.runtimes.cuda_devices import NAME as CUDA
+from rollergen.hal.runtimes.opencl_devices import GPU_DRIVER
 from rollergen.hal.runtimes.opencl_devices import NAME as OPENCL
 from rollergen.hal.spec import Device
 from rollergen.runtime.executor import executor_for
@@ -76,5 +77,7 @@ def _best_present() -> Device:
     try:
         executor_for(device)
     except DeviceError as error:
-        raise DeviceError(f"no device is present: {error}; name one, such as device='v100', for source alone") from None
+        raise DeviceError(
+            f"no device is present: {error}; {GPU_DRIVER}; name one, such as device='v100', for source alone"
+        ) from None
     return device

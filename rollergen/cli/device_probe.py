@@ -73,7 +73,8 @@ def _refuse_unwritable(output: Path) -> None:
         with tempfile.TemporaryFile(dir=output.parent):
             pass
     except OSError as error:
-        reason = f"{output.parent}: {error.strerror}"
+        no_folder = isinstance(error, (FileExistsError, NotADirectoryError))
+        reason = f"{output.parent}: {'no folder' if no_folder else error.strerror}"
         raise ArgumentError(f"{output} cannot be written ({reason}); expected a file in a folder that can be") from None
 
 

@@ -50,6 +50,8 @@ def view(thing: Any, name: str, where: object) -> np.ndarray:
         return _of_dlpack(thing, name, where)
     what = f"{type(thing).__module__}.{type(thing).__qualname__}"
     advice = f"such as {name}.get()" if hasattr(thing, "get") and hasattr(thing, "queue") else "see numpy.asarray"
+    if what.startswith("pyopencl.") and what.endswith(".Buffer"):
+        advice = f"or pyopencl.array.Array(queue, shape, dtype, data={name}) for a kernel of an OpenCL device"
     raise ArgumentError(f"{name} is a {what}; expected a NumPy array or a host array with DLPack, {advice}: {where}")
 
 

@@ -43,7 +43,8 @@ def as_array(thing: Any, queue: Any) -> Any:
     """A pyopencl.SVM as an Array of the queue over the same memory; anything else as it is.
 
     DeviceError where the memory was not allocated as shared (`pyopencl.csvm_empty`) and the device does not share the
-    host's; ArgumentError where its elements do not lie one behind the other.
+    host's; ArgumentError where its elements do not lie one behind the other, and for memory whose end nobody can be
+    told of.
     """
     if not is_shared(thing):
         return thing
@@ -52,10 +53,16 @@ def as_array(thing: Any, queue: Any) -> Any:
     host = np.asarray(thing.mem)
     if not host.flags.c_contiguous:
         raise ArgumentError(f"SVM of strides {host.strides}; expected elements one behind the other: x.copy() has them")
+    try:
+        weakref.ref(thing.mem)
+    except TypeError:
+        what = type(thing.mem).__name__
+        raise ArgumentError(f"SVM of a {what}; expected one of a NumPy array, such as numpy.frombuffer of it") from None
     if not _allocated_as_shared(host) and not _shares_the_hosts(queue.device):
+        own = "an array of pyopencl.csvm_empty or fsvm_empty, or " if queue.device.svm_capabilities else ""
         raise DeviceError(
-            f"{queue.device.name} does not share the host's memory (CL_DEVICE_SVM_FINE_GRAIN_SYSTEM); expected an "
-            "array of pyopencl.csvm_empty or fsvm_empty, or pyopencl.array.to_device, which copies"
+            f"{queue.device.name} does not share the host's memory (CL_DEVICE_SVM_FINE_GRAIN_SYSTEM); expected "
+            f"{own}pyopencl.array.to_device, which copies"
         )
     return Array(queue, host.shape, host.dtype, data=thing)
 

@@ -124,6 +124,14 @@ def test_shared_virtual_memory_that_cannot_be_used_is_named(kernel, queue, monke
     assert np.array_equal(kernel(cl.SVM(a[:37]), cl.SVM(b), stream=queue).get(), np.asarray(a) @ b)
 
 
+def test_memory_whose_end_nobody_is_told_of_is_refused_before_anything_runs(queue):
+    twice = rg.build(rg.ops.mul(rg.tensor("x", (64,), "uint8"), 2), on_pocl(), profile=False, cache=False)
+    raw, out = bytearray(range(64)), np.zeros(64, "u1")
+    with pytest.raises(ArgumentError, match=r"SVM of a bytearray; expected one of a NumPy array, such as numpy\.frombuffer"):
+        twice(cl.SVM(raw), out=cl.SVM(out), stream=queue)
+    assert not out.any()
+
+
 def test_several_threads_call_at_once(kernel, queue):
     a, b = values()
     given = there(queue, a, b)

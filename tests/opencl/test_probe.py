@@ -40,7 +40,8 @@ def quick(monkeypatch):
     monkeypatch.setattr("rollergen.hal.probes.opencl_bench.LEAST_S", 1e-6)
     monkeypatch.setattr("rollergen.hal.probes.opencl_bench.ROWS_S", 0.0)
     monkeypatch.setattr(opencl_probe, "_sizes", lambda found, base, facts: SMALL)
-    hasty = Patience(readings=1, within=float("inf"), near=float("inf"), least_rounds=2, least_s=0.0)
+    never = float("inf")
+    hasty = Patience(readings=1, within=never, near=never, least_rounds=2, least_s=0.0, disturbed=never)
     monkeypatch.setattr(opencl_probe.probe_device, "__defaults__", (None, hasty))
 
 
