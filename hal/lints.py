@@ -95,9 +95,10 @@ def instructions_are_counted_and_not_multiply_adds(device: Device) -> Iterator[F
     for number, one in enumerate(device.instructions):
         rate = one.m * one.n * one.k * one.per_clock
         if plain and rate > _MOST_BESIDE_PLAIN * plain:
+            beside = f"{rate / plain:.4g} times the plain ones"
             yield Finding(
                 WARNING, f"instructions[{number}].per_clock",
-                f"makes {rate:.4g} multiply-adds of {one.name} in a clock of a unit, {rate / plain:.4g} times the plain ones",
+                f"makes {rate:.4g} multiply-adds of {one.name} in a clock of a unit, {beside}",
                 "per_clock counts instructions, each of m n k multiply-adds; known devices have up to 64 times",
             )  # fmt: skip
 

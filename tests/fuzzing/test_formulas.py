@@ -107,7 +107,7 @@ def test_a_comparison_within_the_errors_of_its_operands_is_unknown():
 
 def test_what_either_choice_gives_is_rounded_where_it_lies():
     """Seed 9200633: the other choice lay in the next binade, where a rounding moves twice as much."""
-    one, read = exact(np.array([1.01953125]), "float16"), exact(np.array([-0.35013446]), "float32")
+    one, read = exact(np.array([1.01953125]), "float16"), exact(np.array([np.float32(-0.35013446)]), "float32")
     narrow = applied("cast", "float8_e4m3fn", (one,))
     above = applied("gt", "bool", (narrow, exact(np.array([1.0]), "float8_e4m3fn")))
     chosen = applied("select", "float32", (above, exact(np.array([0.0]), "float32"), exact(np.array([0.25]), "float32")))
