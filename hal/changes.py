@@ -15,6 +15,7 @@ from math import inf
 from numbers import Integral, Real
 from typing import Any
 
+from rollergen.hal.costs import COSTS
 from rollergen.hal.declared import declarations
 from rollergen.hal.errors import SpecError
 from rollergen.hal.files.bounded import shown
@@ -43,7 +44,9 @@ def changed(device: Device, settings: Mapping[str, float]) -> Device:
         known = nominal is not None and isinstance(value, (int, float))
         if key == "bandwidth_gb_s" and known and _bare(nominal) < value:
             part["bandwidth_nominal_gb_s"] = {"value": value, **ORIGIN}
-    return parse_device(json.dumps(document).encode(), f"{device.name} with {', '.join(settings)}")
+    more = f" and {len(settings) - 3} figures more" if len(settings) > 3 else ""
+    named = ", ".join(list(settings)[:3])
+    return parse_device(json.dumps(document).encode(), f"{device.name} with {named}{more}")
 
 
 def replaced(device: Device, **figures: float) -> Device:
@@ -79,7 +82,7 @@ def path_of(device: Device, name: str) -> str:
 
 
 def paths(device: Device) -> Iterator[str]:
-    """All paths that `changed` takes."""
+    """The paths of all figures that the spec has; `changed` also takes costs that it does not name."""
     yield from _figures(Device)
     for named, kind in ((device.layers, MemoryLayer), (device.instructions, Instruction)):
         yield from (f"{one.name}.{key}" for one in named for key in _figures(kind))
@@ -92,15 +95,22 @@ def _figures(kind: type) -> list[str]:
 
 
 def _place(device: Device, document: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
-    if path not in set(paths(device)):
-        raise SpecError(f"{device.name} has no figure {shown(path)}; {_advice(path, paths(device))}")
+    require_path(device, path)
     owner, dot, key = path.rpartition(".")
     if not dot:
         return document, path
     if owner in ("limits", "costs"):
-        return document[owner], key
+        return document.setdefault(owner, {}), key
     named = (*document["memory_layers"], *document["instructions"])
     return next(one for one in named if one["name"] == owner), key
+
+
+def require_path(device: Device, path: str) -> None:
+    """SpecError, with the nearest, for a path that `changed` does not take: one of `paths`, or a cost that the spec
+    does not name."""
+    known = [*paths(device), *(f"costs.{name}" for name in COSTS if name not in dict(device.costs))]
+    if path not in known:
+        raise SpecError(f"{device.name} has no figure {shown(path)}; {_advice(path, known)}")
 
 
 def _advice(name: str, known: Any) -> str:
@@ -125,7 +135,7 @@ def figure(device: Device, path: str) -> float | int:
     """The value at a path that `changed` takes; an integer where only whole numbers are meant."""
     owner, dot, key = path.rpartition(".")
     if owner == "costs":
-        return device.cost(key)
+        return dict(device.costs)[key] if key in dict(device.costs) else COSTS[key].neutral
     parts: dict[str, Any] = {one.name: one for one in device.layers} | {one.name: one for one in device.instructions}
     value: float | int = getattr(device.limits if owner == "limits" else parts[owner] if dot else device, key)
     return value

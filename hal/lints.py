@@ -103,6 +103,15 @@ def instructions_are_counted_and_not_multiply_adds(device: Device) -> Iterator[F
             )  # fmt: skip
 
 
+def spilling_costs(device: Device) -> Iterator[Finding]:
+    costs = dict(device.costs)
+    if not any(costs.get(name) for name in ("spill_accesses", "spill_clocks")):
+        yield Finding(
+            NOTE, "costs.spill_accesses", "is 0, as is costs.spill_clocks: registers too many are free",
+            "tiles that do not fit them seem the best; known GPUs have spill_accesses 2, processors spill_clocks 2",
+        )  # fmt: skip
+
+
 def all_threads_have_registers(device: Device) -> Iterator[Finding]:
     limits = device.limits
     if limits.registers_per_unit < 2 * limits.registers_per_thread:
@@ -245,6 +254,7 @@ LINTS: tuple[Callable[[Device], Iterator[Finding]], ...] = (
     rates_agree,
     peaks_agree,
     instructions_are_counted_and_not_multiply_adds,
+    spilling_costs,
     all_threads_have_registers,
     outer_layers_are_larger,
     transactions_divide,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError, DeviceError
@@ -30,11 +30,17 @@ def show(device: str, as_json: bool) -> None:
         click.echo(json.dumps(device_to_json(spec)))
         return
     origins = dict(spec.provenance)
-    table = Table("figure", "value", "kind", "source", title=f"{spec.name}: {spec.title}")
-    for path, value in figures(spec).items():
-        if value:
-            table.add_row(path, f"{value:.12g}", *origins.get(json_path(spec, path), ("-", "-")))
+    found = {path: value for path, value in figures(spec).items() if value}
+    name = Column("figure", no_wrap=True, min_width=max(map(len, found)))
+    table = Table(name, Column("value", no_wrap=True), "kind", "source", title=f"{spec.name}: {spec.title}")
+    sources: dict[str, int] = {}
+    for path, value in found.items():
+        kind, source = origins.get(json_path(spec, path), ("-", ""))
+        number = f"[{sources.setdefault(source, len(sources) + 1)}]" if source else "-"
+        table.add_row(path, f"{value:.12g}", kind, number)
     console.print(table, markup=False)
+    for source, key in sources.items():
+        console.print(f"[{key}] {source}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"hash {device_hash(spec)}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -8,11 +8,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
 from rollergen.cli.device_facts import as_json_option, loaded
 from rollergen.cli.output import console
-from rollergen.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rollergen.explain.sensitivity import Effect
@@ -33,7 +32,9 @@ def sensitivity_command(
     """Raise and lower each figure of DEVICE by a fifth: what moves?
 
     Over PROBLEM, else over a few operators that between them use every mechanism of the model.  Exit code 1 where
-    a figure moves nothing and the schema does not say why.
+    a figure moves nothing and the schema does not say why.  Columns count operators: whose predicted time moves,
+    for which another program is chosen, for which programs change places; "most" is the largest change of a time.
+    All figures of a GPU take minutes: each is a construction for each operator, twice.
 
     \b
         rollergen devices sensitivity v100 --figure dram.bandwidth_gb_s
@@ -42,12 +43,11 @@ def sensitivity_command(
     from rollergen.bench.problems import expression
     from rollergen.explain.representative import representative
     from rollergen.explain.sensitivity import sensitivity
-    from rollergen.hal.changes import paths
+    from rollergen.hal.changes import require_path
 
     spec = loaded(device)
-    unknown = [figure for figure in figures if figure not in set(paths(spec))]
-    if unknown:
-        raise ArgumentError(f"{spec.name} has no figure {unknown[0]!r}; rollergen devices show {device} lists them")
+    for figure in figures:
+        require_path(spec, figure)
     operators = representative() if problem is None else {problem: expression(problem, sizes, dtype)}
     effects = sensitivity(spec, operators, thorough=not quick, paths=figures or None)
     if as_json:
@@ -68,7 +68,9 @@ def sensitivity_command(
 
 def effects_table(name: str, effects: Iterable[Effect]) -> Table:
     """One row for each figure: its value, what it moves."""
-    table = Table("figure", "value", "predictions", "choices", "ranks", "most", "", title=f"{name}, each figure +-20 %")
+    effects = list(effects)
+    figure = Column("figure", no_wrap=True, min_width=max((len(one.path) for one in effects), default=0))
+    table = Table(figure, "value", "predictions", "choices", "ranks", "most", "", title=f"{name}, each figure +-20 %")
     for e in effects:
         counts = (str(len(names)) if names else "-" for names in (e.predictions, e.choices, e.ranks))
         table.add_row(e.path, f"{e.value:.12g}", *counts, f"{e.largest:.2%}" if e.largest else "-", remark(e))

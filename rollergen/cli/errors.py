@@ -14,7 +14,7 @@ from rollergen.errors import RollergenError
 
 
 def _fail(kind: str, message: str, as_json: bool) -> NoReturn:
-    line = " ".join(message.split())
+    line = "; ".join(" ".join(problem.split()) for problem in message.splitlines() if problem.strip())
     if as_json:
         click.echo(json.dumps({"error": {"kind": kind, "message": line}}))
     else:

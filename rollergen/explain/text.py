@@ -14,7 +14,10 @@ def brief_text(facts: Facts) -> str:
     lines = [_where(facts), *([] if facts["stages"] else [f"  {NOTHING}"])]
     for stage in facts["stages"]:
         heading = [_heading(stage)] if len(facts["stages"]) > 1 else []
-        lines += [*heading, *_brief_tile_lines(stage), *_time_lines(stage, least=0.1)]
+        lines += [*heading, *_brief_tile_lines(stage)]
+        if stage["spilled_registers"]:
+            lines.append(f"  {stage['registers']:.4g} registers, {stage['spilled_registers']:.3g} spilled")
+        lines += _time_lines(stage, least=0.1)
     return "\n".join([*lines, *_runner_up_lines(facts["runner_up"])[:2]])
 
 

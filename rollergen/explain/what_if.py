@@ -11,7 +11,7 @@ from rollergen.construct import construct
 from rollergen.construct.planning import planned
 from rollergen.errors import DeviceError, DoesNotFitError
 from rollergen.expr.language import Tensor
-from rollergen.hal.changes import changed, figure, figures
+from rollergen.hal.changes import changed, figure
 from rollergen.hal.errors import SpecError
 from rollergen.hal.spec import Device
 from rollergen.optional import blank_plot
@@ -98,7 +98,7 @@ def turns(program: RProgram, device: Device, settings: Mapping[str, float], poin
 
 
 def _at(program: RProgram, device: Device, settings: Mapping[str, float], share: float) -> Point:
-    start = figures(device)
+    start = {path: float(figure(device, path)) for path in settings}
     there = {path: start[path] + share * (value - start[path]) for path, value in settings.items()}
     whole = {path for path in settings if isinstance(figure(device, path), int)}
     there = {path: round(value) if path in whole else value for path, value in there.items()}

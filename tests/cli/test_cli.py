@@ -157,7 +157,7 @@ def test_a_message_of_several_lines_becomes_one():
     def fail():
         raise RollergenError("first\n  second\n")
 
-    assert CliRunner().invoke(group, ["fail"]).stderr == "rollergen: first second\n"
+    assert CliRunner().invoke(group, ["fail"]).stderr == "rollergen: first; second\n"
 
 
 def test_errors_after_json_are_an_object_too():

@@ -83,7 +83,27 @@ def test_sensitivity_tells_what_a_figure_moves():
     informational = ok(*words[:-1], "l2.latency_clocks")
     assert "l2.latency_clocks: informational: what other threads leave" in informational
     result = run("devices", "sensitivity", "v100", "--figure", "dram.bandwith")
-    assert result.exit_code == 2 and "rollergen devices show v100 lists them" in result.stderr
+    assert result.exit_code == 2 and "did you mean dram.bandwidth_gb_s" in result.stderr
+
+
+def test_figures_are_named_whole_and_sources_once_on_a_narrow_screen(tmp_path):
+    text = ok("devices", "show", "l4")
+    assert "dram.bandwidth_nominal_gb_s" in text and "registers.capacity_bytes" in text
+    legend = [line.partition("] ")[2] for line in text.splitlines() if line.startswith("[")]
+    assert legend and len(set(legend)) == len(legend), "each source once"
+    assert len(text.splitlines()) < 250
+    table = ok("devices", "sensitivity", "cpu", "relu", "shape=64x64", "--figure", "limits.registers_per_thread", "--quick")
+    assert "limits.registers_per_thread" in table
+
+
+def test_a_cost_that_the_spec_does_not_name_may_be_set(tmp_path):
+    assert "changed" in ok("devices", "what-if", "v100", "relu", "shape=64x64", "--set", "costs.spill_clocks=2")
+
+
+def test_each_problem_of_a_spec_is_told_apart(tmp_path):
+    (tmp_path / "mine.json").write_text('{"format": "rollergen.device.v1", "name": "mine"}')
+    told = run("devices", "check", str(tmp_path / "mine.json")).stderr
+    assert told.count("; mine.json: ") > 3 and told.count("\n") == 1
 
 
 def test_a_languages_name_is_what_is_present():
