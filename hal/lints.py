@@ -223,7 +223,7 @@ def figures_are_known(device: Device) -> Iterator[Finding]:
     if assumed:
         beside = f" beside {', '.join(assumed[1:4])}" if assumed[1:] else ""
         more = f" and {len(assumed) - 4} more" if assumed[4:] else ""
-        yield Finding(NOTE, assumed[0], f"is assumed{beside}{more}", "measure them")
+        yield Finding(NOTE, assumed[0], f"is assumed{beside}{more}", "measure them; rollergen devices show tells which")
 
 
 def matrix_units_are_used(device: Device) -> Iterator[Finding]:

@@ -54,8 +54,8 @@ def new_command(
     assumed: those of the nearest device.
 
     \b
-        rollergen devices new rtx4090 --like a100 --set units=128 --set clock_mhz=2520 \\
-            --title "GeForce RTX 4090" --source "its white paper" --arch sm_89
+        rollergen devices new rtx4080 --like rtx4090 --set units=76 --set clock_mhz=2505 \\
+            --title "GeForce RTX 4080" --source "its white paper" --arch sm_89
     """
     path = output or Path(f"{name}.json")
     if path.exists():
@@ -91,6 +91,8 @@ def _told(path: Path, parent: Device, values: Mapping[str, float], arch: str) ->
         rest = f"{len(known)} those of {arch} ({found.name}), {rest}"
     own = parent.targets[0].arch
     lines = [f"{path}: {len(values)} figures from the datasheet, {rest}."]
+    if path.stem in device_names():
+        lines.append(f"{path.stem} is a built-in device too, which the name alone means: this one is device='{path}'.")
     if own and not arch:
         lines.append(f"Source is written for {own}, as {parent.name}'s: --arch says for what else.")
     rated = [f"{one.name}.per_clock" for one in parent.instructions] + _of_a_clock(parent)

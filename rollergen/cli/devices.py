@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 import click
 
 from rollergen.cli.commands import Told
+from rollergen.hal.load import known_names
 
 COMMANDS = {
     "list": ("device_list:list_devices", "List the devices, or just those named."),
@@ -25,6 +28,9 @@ class ListByDefault(Told):
     told = COMMANDS
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        near = get_close_matches(args[0], COMMANDS, 1, 0.7) if len(args) > 1 else ()
+        if near and near[0] != args[0] and args[0] not in known_names():
+            raise click.UsageError(f"{args[0]!r} is no command of devices and no device; did you mean {near[0]}?")
         if not args or args[0] not in {*COMMANDS, *ctx.help_option_names}:
             args = ["list", *args]
         return super().parse_args(ctx, args)

@@ -74,7 +74,7 @@ def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.argument("sizes", nargs=-1, type=click.UNPROCESSED),
         device_option,
         click.option("--dtype", default="float32", show_default=True, help="Element type of every tensor."),
-        click.option("--top-k", type=int, help="How many of the best programs are emitted."),
+        click.option("--top-k", type=int, help="How many of the best programs are emitted, 1 to 50."),
         click.option("--no-profile", is_flag=True, help="Take the model's first choice; measure nothing."),
         click.option("--no-cache", is_flag=True, help="Neither take a kernel that was built before nor keep this one."),
         click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables."),

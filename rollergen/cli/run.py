@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--input", "inputs", multiple=True, metavar="FILE", help="A .npy file for each input; default: random.")
 @click.option("--output", metavar="FILE", help="Write the results there: .npy of one, .npz of several.")
 @device_option
-@click.option("--top-k", type=int, help="How many of the best programs of each layer are emitted.")
+@click.option("--top-k", type=int, help="How many of the best programs of each layer are emitted, 1 to 50.")
 @click.option("--no-profile", is_flag=True, help="Take the model's first choice of each layer; measure none.")
 @click.option("--no-cache", is_flag=True, help="Neither take kernels that were built before nor keep these.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")

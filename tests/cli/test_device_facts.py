@@ -59,6 +59,7 @@ def test_whole_figures_change_in_whole_steps():
     ("words", "text"),
     [
         (["show", "v10"], "did you mean v100?"),
+        (["shw", "v100"], "'shw' is no command of devices and no device; did you mean show?"),
         (["check", "none.json"], "none.json: cannot be read"),
         (["compare", "v100"], "Missing argument 'SECOND'"),
         (["what-if", "v100", "relu", "shape=64", "--set", "units"], "'units' sets nothing; expected figure=number"),
