@@ -1,5 +1,7 @@
 """What the fuzzer of formulas has found, each with the seed that showed it."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -89,3 +91,20 @@ def test_text_for_gpus_is_run_as_it_is_written():
     arrays = {name: array.astype(np.int16) for name, array in arrays.items()}
     ran, right = (results([made], arrays, how, 7000255)[0] for how in ("run:mi50", "mi50"))
     assert np.array_equal(ran, right) and np.array_equal(right, made.evaluate(**arrays))
+
+
+@pytest.mark.parametrize("device", ["h200", "a100"])
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_second_sum_inside_the_vectors_of_the_first_leaves_no_candidate_out(device, step):
+    """Seed 9300995: vectors along the first axis were to be read inside the loop over the second."""
+    x, y = rg.tensor("x", (88,), "int32"), rg.tensor("y", (8,), "int32")
+    k0, k1 = rg.reduce_axis("k0", 9), rg.reduce_axis("k1", 2)
+    body = lambda i, j: rg.sum(x[i * 3 + k0 + step * 16 * k1] * y[(k1 + j) % 4] * 3, axis=(k0, k1))
+    made = rg.compute((2, 2), body)
+    arrays = {"x": np.arange(88, dtype=np.int32), "y": np.arange(8, dtype=np.int32) - 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        programs = rg.construct(made, device, 10)
+    for program in programs:
+        got = interpret(program, arrays, rg.load_device(device)).outputs
+        assert np.array_equal(got[program.outputs[0].name], made.evaluate(**arrays))

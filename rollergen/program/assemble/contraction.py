@@ -219,8 +219,10 @@ def _contraction_copies(
             continue
         varies = axis in near and axis in load.axes()
         if as_it_lies:
-            rows = (axis,) if varies else ()
-            copies.append(Copy(number, layer, "registers", inner - 1, (*rows, roles.k), roles.k, plan.vk))
+            at = max(p for p, loop in enumerate(loops[:inner]) if loop.axis == roles.k)  # other sums may lie inside
+            beside = dict.fromkeys(loop.axis for loop in loops[at + 1 : inner] if loop.axis in load.axes())
+            order = (*((axis,) if varies else ()), *beside, roles.k)
+            copies.append(Copy(number, layer, "registers", at, order, roles.k, plan.vk))
         elif varies:
             copies.append(Copy(number, layer, "registers", inner, (axis,), axis, width))
     return tuple(copies)
