@@ -112,6 +112,23 @@ def spilling_costs(device: Device) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def threads_have_registers_left(device: Device) -> Iterator[Finding]:
+    reserved, has = dict(device.costs).get("reserved_registers", 0), device.limits.registers_per_thread
+    if 2 * reserved > has:
+        yield Finding(
+            WARNING, "costs.reserved_registers", f"is {reserved:g} of the {has} registers of a thread",
+            "what is left holds no tile, and programs spill; 24 is for GPUs' 255",
+        )  # fmt: skip
+
+
+def functions_cost(device: Device) -> Iterator[Finding]:
+    if not any(value for name, value in device.costs if name.startswith("op_")):
+        yield Finding(
+            NOTE, "costs.op_exp", "is 0, as are those of all functions: exponentials, divisions and roots are free",
+            "softmax and activations then seem bound by memory; see op_exp, op_div, ... of a built-in device",
+        )  # fmt: skip
+
+
 def all_threads_have_registers(device: Device) -> Iterator[Finding]:
     limits = device.limits
     if limits.registers_per_unit < 2 * limits.registers_per_thread:
@@ -255,6 +272,8 @@ LINTS: tuple[Callable[[Device], Iterator[Finding]], ...] = (
     peaks_agree,
     instructions_are_counted_and_not_multiply_adds,
     spilling_costs,
+    threads_have_registers_left,
+    functions_cost,
     all_threads_have_registers,
     outer_layers_are_larger,
     transactions_divide,

@@ -219,7 +219,7 @@ def _asked(parent: Device, given: Mapping[str, float]) -> dict[str, float]:
         if path in given or path.startswith("."):
             continue
         usual = figure(parent, path)
-        text = f"{question.format(**names)} ({parent.name} has {usual:.12g}; empty: unknown)"
+        text = f"{question.format(**names)} ({parent.name} has {usual:.12g}; empty: assumed the same)"
         answer = click.prompt(text, default="", show_default=False)
         if answer:
             answers |= parse_settings([f"{path}={answer}"])

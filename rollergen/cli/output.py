@@ -17,7 +17,7 @@ from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 
 ProgressCallback = Callable[[str, int, int], None]
 
-console = Console()
+console = Console(emoji=False)  # ":end:" is a part of a signature
 
 records_argument = click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
 objective_option = click.option(

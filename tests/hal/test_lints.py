@@ -46,6 +46,13 @@ BROKEN = {
     "peaks_agree": (
         sparse_rate(A100), WARNING, "instructions[3].per_clock", "makes 623.7 TFLOP/s of mma, 312 are printed",
     ),
+    "threads_have_registers_left": (
+        with_limits(V100, registers_per_thread=40), WARNING, "costs.reserved_registers", "is 24 of the 40 registers",
+    ),
+    "functions_cost": (
+        replace(V100, costs=tuple((name, value) for name, value in V100.costs if not name.startswith("op_"))), NOTE,
+        "costs.op_exp", "divisions and roots are free",
+    ),
     "spilling_costs": (
         replace(V100, costs=tuple((name, value) for name, value in V100.costs if name != "spill_accesses")), NOTE,
         "costs.spill_accesses", "registers too many are free",
