@@ -119,8 +119,10 @@ def _reduced(function: Function, counts: bool = False) -> Function:
 
 
 def _best(value: Function, place: Function) -> Function:
-    """max.dim and min.dim: the elements and where they stand."""
-    return lambda x, dim, keepdim=False: (value(x, dim, keepdim), place(x, dim, keepdim))
+    """max and min: of all elements, or along a dimension the elements and where they stand."""
+    return lambda x, dim=None, keepdim=False: (
+        value(x) if dim is None else (value(x, dim, keepdim), place(x, dim, keepdim))
+    )
 
 
 def _variance(x: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Tensor:

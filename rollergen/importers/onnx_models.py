@@ -370,7 +370,11 @@ class _Call:
         model = self._alone(self.proto.output)
         model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in self.known.items())
         try:
-            found = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output
+            found = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph.output
+        except onnx.shape_inference.InferenceError:
+            if isinstance(self.refusal, (ShapeError, ArgumentError)):
+                raise ArgumentError(f"{self.source} does not fit what it reads: {self.refusal}") from None
+            return {}
         except Exception:  # of many kinds: then nothing is known
             return {}
         return {one.name: value for one in found if (value := _inferred(one)) is not None}

@@ -167,7 +167,10 @@ def imported(program: Any, title: str) -> Network:
     known = torch.export.default_decompositions()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        program = program.run_decompositions({one: how for one, how in known.items() if one._opname not in TABLE})
+        try:
+            program = program.run_decompositions({one: how for one, how in known.items() if one._opname not in TABLE})
+        except Exception as error:  # any of the decomposer's many
+            raise ArgumentError(f"torch cannot decompose {title}: {type(error).__name__}: {error}") from error
     signature = program.graph_signature
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:
@@ -249,6 +252,7 @@ class _Graph:
             if one.op == "placeholder" and hasattr(one.meta["val"], "dtype")
         }
         self.names: dict[str, str] = {}
+        self.numbers: set[str] = set()
         self.calls: list[_Call] = []
 
     def add(self, one: Any) -> None:
@@ -258,7 +262,14 @@ class _Graph:
             return
         made = one.meta.get("val")
         if made is None or not (hasattr(made, "dtype") or isinstance(made, (tuple, list))):
-            return  # an assertion about shapes
+            self.numbers.add(one.name)  # or an assertion about shapes, which gives nothing
+            return
+        for read in one.all_input_nodes:
+            if read.name in self.numbers:
+                raise ArgumentError(
+                    f"{one.name} takes {read.name}, a number that the model reads from a tensor when it runs; expected "
+                    "the tensor itself, or a number that is known before"
+                )
         if isinstance(made, (tuple, list)):
             outputs = tuple(_value(f"{one.name}.{n}", value) for n, value in enumerate(made) if value is not None)
         else:

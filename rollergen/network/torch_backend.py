@@ -13,16 +13,21 @@ from rollergen.network.compiling import compile as compile_model
 from rollergen.network.model import Model
 
 
-def backend(graph: Any, example_inputs: Sequence[Any], options: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+def backend(
+    graph: Any, example_inputs: Sequence[Any], options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Callable[..., Any]:
     """A function of the graph's inputs, compiled for the CPU at its first call with arrays of each size.
 
     ``options``: of `torch.compile`, named arguments of `rollergen.compile` such as {"profile": False}; ArgumentError
-    for others.  Parameters and buffers of modules are constants, packed once; where one was changed, the graph is
-    compiled anew.  What wants gradients, or cannot be compiled (training, memory of another device, no operator with a
-    counterpart), is left to torch, with one warning for each graph.
+    for others, and for a ``mode``, which is inductor's.  Parameters and buffers of modules are constants, packed once;
+    where one was changed by what torch counts, or has other memory, the graph is compiled anew.  What wants gradients,
+    gives views of its inputs or results that share memory, or cannot be compiled (training, memory of another device,
+    no operator with a counterpart), is left to torch, with one warning for each graph.
     """
     import torch
 
+    if mode is not None:
+        raise ArgumentError(f"mode is {mode!r}, which is inductor's; expected options, such as {{'profile': False}}")
     for name in options or {}:
         if name not in _OPTIONS:
             near = "".join(f"; did you mean {one}?" for one in get_close_matches(name, _OPTIONS, 1))
@@ -50,7 +55,7 @@ class _Graph:
         placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
         self._kept = [bool(_of_module(node)) for node in placeholders]
         self._models: dict[Any, Model] = {}
-        self._left = False
+        self._left, self._shares = False, _shares_memory(graph)
 
     def __call__(self, *arguments: Any) -> Any:
         import torch
@@ -62,6 +67,8 @@ class _Graph:
             return self._leave(arguments, "gradients are wanted; call it under torch.no_grad()")
         if any(one.device.type != "cpu" for one in tensors):
             return self._leave(arguments, "tensors lie on another device than the CPU")
+        if self._shares:
+            return self._leave(arguments, "results share memory with inputs or each other; writes would be lost")
         fixed = [kept or not isinstance(one, torch.Tensor) for kept, one in zip(self._kept, arguments, strict=True)]
         given = tuple(one.detach() for one, held in zip(arguments, fixed, strict=True) if not held)
         key = tuple(_identity(one, held) for one, held in zip(arguments, fixed, strict=True))
@@ -112,11 +119,25 @@ def _of_module(node: Any) -> Any:
     return known.get("_dynamo_static_input_type") or isinstance(node.meta.get("example_value"), torch.nn.Parameter)
 
 
+def _shares_memory(graph: Any) -> bool:
+    """Whether a result is a view of an input or of another result, as torch has traced it."""
+    import torch
+
+    nodes = list(graph.graph.nodes)
+    results = [one for one in torch.utils._pytree.tree_leaves(nodes[-1].args) if isinstance(one, torch.fx.Node)]
+    examples = [node.meta.get("example_value") for node in (*dict.fromkeys(results), *nodes)]
+    storage = lambda one: one.untyped_storage()._cdata if isinstance(one, torch.Tensor) else None
+    own = [storage(one) for one in examples[: len(dict.fromkeys(results))]]
+    theirs = {storage(node.meta.get("example_value")) for node in nodes if node.op == "placeholder"} - {None}
+    known = [one for one in own if one is not None]
+    return len(set(known)) < len(known) or not theirs.isdisjoint(known)
+
+
 def _identity(one: Any, held: bool) -> Any:
     """What a model is compiled for: of inputs shape and dtype, of weights the object and how often it was changed."""
     if not hasattr(one, "dtype"):
         return one
-    return ("weight", id(one), one._version) if held else (tuple(one.shape), one.dtype)
+    return ("weight", id(one), one._version, one.data_ptr()) if held else (tuple(one.shape), one.dtype)
 
 
 def _same_weights(known: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:

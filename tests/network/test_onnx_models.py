@@ -197,3 +197,13 @@ def test_a_graph_with_a_value_that_nobody_makes_is_named(tmp_path):
         graph = helper.make_graph([helper.make_node("Relu", [reads], ["y"])], "g", [value("x")], [value(gives)])
         with pytest.raises(ArgumentError, match=text):
             rg.compile(helper.make_model(graph), device="v100")
+
+
+def test_a_node_that_does_not_fit_what_it_reads_is_named():
+    value = lambda name, *shape: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+    product = helper.make_node("MatMul", ["x", "w"], ["y"])
+    soft = helper.make_node("Softmax", ["x"], ["y"], axis=7)
+    for node, inputs in ((product, [value("x", 2, 3), value("w", 4, 5)]), (soft, [value("x", 2, 3)])):
+        graph = helper.make_graph([node], "g", inputs, [value("y", 2, 5)])
+        with pytest.raises(ArgumentError, match=f"{node.op_type}_0 does not fit what it reads: "):
+            rg.compile(helper.make_model(graph), device="v100")

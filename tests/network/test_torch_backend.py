@@ -62,7 +62,10 @@ def test_weights_that_change_are_packed_anew(compiled):
         count = len(made)
         module.last.weight += 1
         torch.testing.assert_close(fast(x), module(x))
-    assert len(made) == count + 1
+        assert len(made) == count + 1
+        module.last.weight.data = torch.randn_like(module.last.weight)
+        torch.testing.assert_close(fast(x), module(x))
+    assert len(made) == count + 2
 
 
 def test_gradients_are_torchs_with_one_warning_for_each_graph(compiled):
@@ -91,6 +94,54 @@ def test_a_graph_of_which_no_kernel_is_made_is_torchs_with_a_warning():
     with torch.no_grad(), pytest.warns(UserWarning, match=r"no kernel was made of _transformer_.*set_fastpath_enabled\(False\)"):
         torch.testing.assert_close(torch.compile(layer, backend=torch_backend.backend)(x), layer(x))
     torch._dynamo.reset()
+
+
+def views_of_an_input(x):
+    view, twice = x.view(-1), x * 2
+    torch._dynamo.graph_break()
+    view.add_(1)
+    return x * 3, twice
+
+
+def views_of_a_result(x):
+    twice = x * 2
+    view = twice[0]
+    torch._dynamo.graph_break()
+    view.zero_()
+    return twice, x
+
+
+@pytest.mark.parametrize("function", [views_of_an_input, views_of_a_result])
+def test_what_is_written_to_a_view_is_not_lost(function):
+    fast = torch.compile(function, backend=torch_backend.backend, options={"profile": False})
+    with torch.no_grad(), pytest.warns(UserWarning, match="results share memory with inputs or each other"):
+        for got, want in zip(fast(torch.ones(2, 3)), function(torch.ones(2, 3)), strict=True):
+            assert torch.equal(got, want)
+    torch._dynamo.reset()
+
+
+def test_a_view_of_what_nobody_else_has_is_a_result_like_others(compiled):
+    _, _, made = compiled
+    net = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.Flatten(0)).eval()
+    x, count = torch.randn(3, 6), len(made)
+    with torch.no_grad():
+        got = torch.compile(net, backend=torch_backend.backend, options={"profile": False})(x)
+        torch.testing.assert_close(got, net(x))
+    assert len(made) == count + 1
+
+
+def test_numbers_of_python_may_change_from_call_to_call():
+    fast = torch.compile(lambda x, number: x * number, backend=torch_backend.backend, options={"profile": False})
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # from the second on the number is a tensor's item
+        for number in (2.0, 3.0, 4.5):
+            assert torch.equal(fast(torch.ones(3), number), torch.full((3,), number))
+    torch._dynamo.reset()
+
+
+def test_a_mode_is_inductors():
+    with pytest.raises(Exception, match="mode is 'reduce-overhead', which is inductor's"):  # torch's own
+        torch.compile(torch.nn.ReLU(), backend=torch_backend.backend, mode="reduce-overhead")(torch.zeros(3))
 
 
 def test_torch_finds_the_backend_by_its_name():
