@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -272,7 +272,39 @@ def _lost(chosen: Outcome, second: Outcome, device: Device) -> Facts:
     names = dict.fromkeys([*ours, *theirs])
     differences = [_difference(name, ours.get(name, 0.0), theirs.get(name, 0.0)) for name in names]
     differences.sort(key=lambda one: -one["difference"])
-    return {**_candidate(second, False), "limiters": differences, "why": _why(chosen, second, differences)}
+    differs = unlike(chosen.program, second.program, device)
+    lost = {"limiters": differences, "differs": differs, "why": _why(chosen, second, differences)}
+    return {**_candidate(second, False), **lost}
+
+
+def unlike(one: RProgram, other: RProgram, device: Device) -> list[str]:
+    """What another program decides otherwise, in words: its tiles inside a block beside this one's, and the rest."""
+    if len(one.stages) != len(other.stages):
+        return [f"{len(other.stages)} stages against {len(one.stages)}"]
+    found: dict[str, None] = {}
+    for mine, its in zip(one.stages, other.stages, strict=True):
+        ours, theirs = ({tile["level"]: tile_text(tile["tile"]) for tile in tiles(stage)} for stage in (mine, its))
+        both = [(level, tile, ours[level]) for level, tile in theirs.items() if level in ours and level != "block"]
+        found |= dict.fromkeys(f"{level} {tile} against {own}" for level, tile, own in both if tile != own)
+        if its.threads != mine.threads:
+            found[f"{its.threads} threads against {mine.threads}"] = None
+        found |= dict.fromkeys(_decided_otherwise(decisions(mine, device), decisions(its, device)))
+    return list(found)
+
+
+def _decided_otherwise(said: list[str], does: list[str]) -> Iterator[str]:
+    """Of a decision about the same thing, which stands before the first comma, the parts that differ."""
+    about = {text.partition(", ")[0]: text.split(", ") for text in said}
+    for text in does:
+        what, *parts = text.split(", ")
+        own = about.pop(what, None)
+        if own is None:
+            yield text
+        elif own[1:] != parts:
+            new = ", ".join(part for part in parts if part not in own) or "no more"
+            old = ", ".join(part for part in own[1:] if part not in parts) or "no more"
+            yield f"{what}: {new} against {old}"
+    yield from (f"not: {', '.join(parts)}" for parts in about.values())
 
 
 def _difference(name: str, chosen: float, second: float) -> Facts:

@@ -18,7 +18,13 @@ def brief_text(facts: Facts) -> str:
         if stage["spilled_registers"]:
             lines.append(f"  {stage['registers']:.4g} registers, {stage['spilled_registers']:.3g} spilled")
         lines += _time_lines(stage, least=0.1)
-    return "\n".join([*lines, *_runner_up_lines(facts["runner_up"])[:2]])
+    second = facts["runner_up"]
+    lost = _runner_up_lines(second)[:3]
+    alike = second is not None and any(one["chosen"] and one["tile"] == second["tile"] for one in facts["candidates"])
+    return "\n".join([*lines, *(line for line in lost if alike or not line.startswith(_DIFFERS))])
+
+
+_DIFFERS = "  what differs: "
 
 
 def own_time(seconds: float | None) -> str:
@@ -123,7 +129,8 @@ def _stage_lines(stage: Facts) -> list[str]:
 def _runner_up_lines(second: Facts | None) -> list[str]:
     if second is None:
         return []
-    lines = [f"Runner-up: tile {second['tile']}", f"  why it lost: {second['why']}"]
+    differs = [f"{_DIFFERS}{'; '.join(second['differs'])}"] if second["differs"] else []
+    lines = [f"Runner-up: tile {second['tile']}", *differs, f"  why it lost: {second['why']}"]
     shown = [one for one in second["limiters"] if one["difference"]]
     width = max((len(one["name"]) for one in shown), default=0)
     for one in shown:
