@@ -3,6 +3,7 @@ where they are constants without axes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -116,6 +117,30 @@ def _reduced(function: Function, counts: bool = False) -> Function:
         return function(_cast(x, wanted), _axes(x, dim), keepdim)
 
     return call
+
+
+def _any_or_all(function: Function) -> Function:
+    def call(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+        return function(x if x.dtype == "bool" else ops.not_equal(x, 0), _axes(x, dim), keepdim)
+
+    return call
+
+
+def _vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    x, axes = x if dtype is None else _cast(x, _dtype(dtype)), _axes(x, dim)
+    if abs(ord) == math.inf:
+        return (ops.amax if ord > 0 else ops.amin)(ops.abs(x), axes, keepdim)
+    if ord == 0:
+        return ops.sum(_cast(ops.not_equal(x, 0), x.dtype), axes, keepdim)
+    if ord == 1:
+        return ops.sum(ops.abs(x), axes, keepdim)
+    if ord == 2:
+        return ops.sqrt(ops.sum(ops.mul(x, x), axes, keepdim))
+    return ops.pow(ops.sum(ops.pow(ops.abs(x), float(ord)), axes, keepdim), 1 / ord)
+
+
+def _full_like(x: Tensor, value: float | int, *, dtype: Any = None, **memory: Any) -> Tensor:
+    return ops.full(x.shape, value, dtype=x.dtype if dtype is None else _dtype(dtype))
 
 
 def _best(value: Function, place: Function) -> Function:
@@ -337,6 +362,8 @@ TABLE: dict[str, Function] = {
     "logical_not": _of_conditions(lambda a: ~a),
     "sum": _reduced(ops.sum, counts=True), "mean": _reduced(ops.mean), "prod": _reduced(ops.prod, counts=True),
     "amax": _reduced(ops.amax), "amin": _reduced(ops.amin), "var": _variance, "logsumexp": _reduced(ops.logsumexp),
+    "any": _any_or_all(ops.any), "all": _any_or_all(ops.all), "linalg_vector_norm": _vector_norm,
+    "full_like": _full_like,
     "max": _best(ops.amax, ops.argmax), "min": _best(ops.amin, ops.argmin),
     "argmax": lambda x, dim=None, keepdim=False: ops.argmax(x, dim, keepdim),
     "argmin": lambda x, dim=None, keepdim=False: ops.argmin(x, dim, keepdim),

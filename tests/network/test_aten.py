@@ -23,6 +23,13 @@ FAMILIES = {
         lambda x: F.cross_entropy(x, torch.ones(2, 6, 6, dtype=torch.long)),
         lambda x: F.cross_entropy(x, torch.zeros(2, 6, 6, dtype=torch.long), reduction="sum", label_smoothing=0.1),
     ],
+    "whole tensors and their norms": [
+        torch.max, torch.min, lambda x: torch.full_like(x, 3.0) + x, lambda x: x.norm(dim=-1), torch.linalg.vector_norm,
+        lambda x: torch.linalg.vector_norm(x, 1, (1, 2)), lambda x: torch.linalg.vector_norm(x, 3.0, -1, keepdim=True),
+        lambda x: torch.linalg.vector_norm(x, float("inf"), 0), lambda x: torch.linalg.vector_norm(x, 0),
+        lambda x: torch.linalg.vector_norm(x, -float("inf"), 1), lambda x: F.normalize(x, dim=1),
+        lambda x: (x > 1).any(-1), lambda x: (x > -3).all(1, keepdim=True), torch.any, lambda x: x.all(),
+    ],
     "sizes": [
         lambda x: F.interpolate(x, (9, 5)), lambda x: F.interpolate(x, scale_factor=1.7),
         lambda x: F.interpolate(x, (9, 5), mode="bilinear"),
