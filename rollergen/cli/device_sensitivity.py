@@ -12,6 +12,7 @@ from rich.table import Column, Table
 
 from rollergen.cli.device_facts import as_json_option, loaded
 from rollergen.cli.output import console
+from rollergen.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rollergen.explain.sensitivity import Effect
@@ -43,11 +44,13 @@ def sensitivity_command(
     from rollergen.bench.problems import expression
     from rollergen.explain.representative import representative
     from rollergen.explain.sensitivity import sensitivity
-    from rollergen.hal.changes import require_path
+    from rollergen.hal.changes import paths, require_path
 
     spec = loaded(device)
     for figure in figures:
         require_path(spec, figure)
+        if figure not in set(paths(spec)):
+            raise ArgumentError(f"{figure} is not stated by {spec.name}; devices what-if --set tries a value of it")
     operators = representative() if problem is None else {problem: expression(problem, sizes, dtype)}
     effects = sensitivity(spec, operators, thorough=not quick, paths=figures or None)
     if as_json:

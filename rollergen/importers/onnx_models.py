@@ -65,6 +65,9 @@ def imported(model: onnx.ModelProto, example_inputs: Any, title: str) -> Network
     """
     if not model.graph.output:
         raise ArgumentError(f"{title} has no output, as an empty or cut file has none; expected a whole ONNX model")
+    if model.graph.sparse_initializer:
+        name = model.graph.sparse_initializer[0].values.name
+        raise ArgumentError(f"weight {name} of {title} is sparse; expected dense initializers")
     model = spelled_out(model)
     weights = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
     inputs = _inputs(model.graph, example_inputs, title)

@@ -66,7 +66,8 @@ def exported(model: Any, example_inputs: Any) -> Any:
 def _not_exported(model: Any, error: Exception) -> str:
     """What torch could not do, where in the user's code, and what can be done."""
     text = str(error).strip().splitlines()
-    where = next((line.strip() for line in text if line.strip().startswith("Caused by:")), "")
+    caused = (line.strip() for line in text if line.strip().startswith("Caused by:"))
+    where = next((line for line in caused if "in forward" in line), "")  # else a place in torch
     first = f"{type(error).__name__}: {text[0] if text else ''}"
     advice = (
         "; expected a model whose control flow and shapes do not depend on data (torch.compile(model, "
@@ -216,8 +217,13 @@ def imported(program: Any, title: str) -> Network:
 
 
 def _refuse_dynamic(program: Any, title: str) -> None:
+    import torch
+
     for one in program.graph.nodes:
-        shape = tuple(getattr(one.meta.get("val"), "shape", ())) if one.op == "placeholder" else ()
+        value = one.meta.get("val") if one.op == "placeholder" else None
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise ArgumentError(f"input {one.name} of {title} is a number that changes; expected one that is fixed")
+        shape = tuple(getattr(value, "shape", ()))
         if not all(isinstance(extent, int) for extent in shape):
             raise ArgumentError(
                 f"input {one.name} of {title} has shape ({', '.join(map(str, shape))}), in which not every extent is a "

@@ -30,7 +30,7 @@ def backend(
         raise ArgumentError(f"mode is {mode!r}, which is inductor's; expected options, such as {{'profile': False}}")
     for name in options or {}:
         if name not in _OPTIONS:
-            near = "".join(f"; did you mean {one}?" for one in get_close_matches(name, _OPTIONS, 1))
+            near = "".join(f"; did you mean {one}?" for one in get_close_matches(str(name), _OPTIONS, 1))
             raise ArgumentError(
                 f"options has {name!r}; expected {', '.join(_OPTIONS)}, as rg.compile takes them: graphs run on the "
                 f"CPU{near}"

@@ -43,8 +43,8 @@ def as_array(thing: Any, queue: Any) -> Any:
     """A pyopencl.SVM as an Array of the queue over the same memory; anything else as it is.
 
     DeviceError where the memory was not allocated as shared (`pyopencl.csvm_empty`) and the device does not share the
-    host's; ArgumentError where its elements do not lie one behind the other, and for memory whose end nobody can be
-    told of.
+    host's; ArgumentError where its elements do not lie one behind the other, and for memory of no NumPy array (the end
+    of a bytearray or an mmap is told to nobody, or too late).
     """
     if not is_shared(thing):
         return thing
@@ -53,11 +53,9 @@ def as_array(thing: Any, queue: Any) -> Any:
     host = np.asarray(thing.mem)
     if not host.flags.c_contiguous:
         raise ArgumentError(f"SVM of strides {host.strides}; expected elements one behind the other: x.copy() has them")
-    try:
-        weakref.ref(thing.mem)
-    except TypeError:
+    if not isinstance(thing.mem, np.ndarray):
         what = type(thing.mem).__name__
-        raise ArgumentError(f"SVM of a {what}; expected one of a NumPy array, such as numpy.frombuffer of it") from None
+        raise ArgumentError(f"SVM of a {what}; expected one of a NumPy array, such as numpy.frombuffer of it")
     if not _allocated_as_shared(host) and not _shares_the_hosts(queue.device):
         own = "an array of pyopencl.csvm_empty or fsvm_empty, or " if queue.device.svm_capabilities else ""
         raise DeviceError(
@@ -108,13 +106,21 @@ def free_after(array: Any, queue: Any, event: Any) -> None:
     _free_dropped()
 
 
+def keep_host_memory(array: Any, event: Any) -> None:
+    """Keeps a buffer over memory of the host's (USE_HOST_PTR) until ``event`` is complete, or as long as that is not
+    looked at: OpenCL retains the buffer of what is enqueued, pyopencl the memory behind it only while it has the
+    buffer."""
+    memory = array.base_data
+    if memory is not None and memory.flags & sys.modules["pyopencl"].mem_flags.USE_HOST_PTR:
+        _free_dropped()
+        _DROPPED[id(event), id(memory)] = event, memory
+
+
 def _owner(array: Any) -> tuple[Any, Any]:
     """The object whose end ends the use of the array's memory, and pyopencl's allocation; None for other memory."""
     memory = array.base_data
     if not is_shared(memory):
         return array, memory
-    if not isinstance(memory.mem, np.ndarray):
-        return memory.mem, None
     owner = _viewed(memory.mem)
     return owner, owner.base if _allocated_as_shared(owner) else None
 

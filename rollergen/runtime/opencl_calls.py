@@ -25,6 +25,7 @@ from rollergen.runtime.opencl_arrays import (
     in_shared_memory,
     is_opencl_array,
     is_shared,
+    keep_host_memory,
     overlap,
 )
 from rollergen.runtime.packed import NEVER, Packed
@@ -89,8 +90,10 @@ class OpenCLCalls:
         self._wait(queue, (*passed, *given))
         if self._packed:
             self._pack(lane, passed, version)
-        launched = lane.session.enqueue(queue)
-        lane.session.release(buffers)
+        try:
+            launched = lane.session.enqueue(queue)
+        finally:
+            lane.session.release(buffers)
         if launched:
             self._launched(launched[-1].event, queue, passed, given)
         return results[0] if len(results) == 1 else tuple(results)
@@ -185,6 +188,8 @@ class OpenCLCalls:
         for one in (*passed, *given):
             if in_shared_memory(one):
                 free_after(one, queue, event)
+            else:
+                keep_host_memory(one, event)
 
     def _pack(self, lane: _Lane, passed: Sequence[Any], version: int) -> None:
         constants = [one for p, one in zip(self._inputs, passed, strict=True) if p.name in self._packed]

@@ -65,7 +65,7 @@ class OpenCLSession(DeviceSession):
         self._fresh = True
 
     def point(self, buffers: Mapping[str, Any]) -> None:
-        """Buffers of the device's context; kept until set again or released: launches in a queue retain theirs."""
+        """Buffers of the device's context; kept until set again or released, which OpenCL's own outlive in a queue."""
         for name, buffer in buffers.items():
             for kernel, position in self._slots.get(name, ()):
                 kernel.set_arg(position, buffer)

@@ -99,6 +99,8 @@ def test_figures_are_named_whole_and_sources_once_on_a_narrow_screen(tmp_path):
 
 def test_a_cost_that_the_spec_does_not_name_may_be_set(tmp_path):
     assert "changed" in ok("devices", "what-if", "v100", "relu", "shape=64x64", "--set", "costs.spill_clocks=2")
+    told = run("devices", "sensitivity", "v100", "--figure", "costs.spill_clocks")
+    assert told.exit_code == 2 and "costs.spill_clocks is not stated by v100; devices what-if" in told.stderr
 
 
 def test_each_problem_of_a_spec_is_told_apart(tmp_path):

@@ -207,3 +207,14 @@ def test_a_node_that_does_not_fit_what_it_reads_is_named():
         graph = helper.make_graph([node], "g", inputs, [value("y", 2, 5)])
         with pytest.raises(ArgumentError, match=f"{node.op_type}_0 does not fit what it reads: "):
             rg.compile(helper.make_model(graph), device="v100")
+
+
+def test_sparse_weights_are_refused_by_name():
+    value = lambda name: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (2,))
+    dense = helper.make_tensor("s", onnx.TensorProto.FLOAT, (1,), [1.0])
+    places = helper.make_tensor("s_places", onnx.TensorProto.INT64, (1,), [0])
+    sparse = [helper.make_sparse_tensor(dense, places, (2,))]
+    node = helper.make_node("Add", ["x", "s"], ["y"])
+    graph = helper.make_graph([node], "g", [value("x")], [value("y")], sparse_initializer=sparse)
+    with pytest.raises(ArgumentError, match="weight s of g is sparse; expected dense initializers"):
+        rg.compile(helper.make_model(graph), device="v100")

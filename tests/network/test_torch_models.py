@@ -262,6 +262,15 @@ class Places(nn.Module):
         return torch.nonzero(x * 2) + 1
 
 
+class Times(nn.Module):
+    def forward(self, x, number: int):
+        return x * number
+
+
+def of_any_number():
+    return torch.export.export(Times(), (torch.zeros(3), 3), dynamic_shapes=(None, torch.export.Dim.DYNAMIC))
+
+
 def of_any_batch():
     shapes = ({0: torch.export.Dim("batch", min=1, max=64)},)
     return torch.export.export(nn.Linear(6, 8).eval(), (torch.zeros(4, 6),), dynamic_shapes=shapes)
@@ -287,6 +296,7 @@ def test_what_has_a_shape_that_depends_on_data_runs_in_torch():
         (lambda: rg.compile(nn.Linear(6, 8).eval(), {"x": torch.zeros(1, 6)}, "v100"), ("export Linear: TypeError", "not dict")),
         (lambda: rg.compile(of_any_batch(), device="v100"), ("has shape (", ", 6)", "without dynamic_shapes")),
         (lambda: rg.compile(of_any_batch(), (torch.zeros(8, 6),), "v100"), ("example_inputs beside an exported program",)),
+        (lambda: rg.compile(of_any_number(), device="v100"), ("input number of exported program is a number that changes",)),
         (lambda: rg.compile(nn.Linear(6, 8).eval(), (), "v100", options=3), ("options is 3", "rg.BuildOptions")),
     ],
 )

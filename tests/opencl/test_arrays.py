@@ -1,6 +1,7 @@
 """pyopencl's arrays, in place, in the caller's queue and context."""
 
 import gc
+import mmap
 import threading
 import weakref
 
@@ -126,9 +127,10 @@ def test_shared_virtual_memory_that_cannot_be_used_is_named(kernel, queue, monke
 
 def test_memory_whose_end_nobody_is_told_of_is_refused_before_anything_runs(queue):
     twice = rg.build(rg.ops.mul(rg.tensor("x", (64,), "uint8"), 2), on_pocl(), profile=False, cache=False)
-    raw, out = bytearray(range(64)), np.zeros(64, "u1")
-    with pytest.raises(ArgumentError, match=r"SVM of a bytearray; expected one of a NumPy array, such as numpy\.frombuffer"):
-        twice(cl.SVM(raw), out=cl.SVM(out), stream=queue)
+    out = np.zeros(64, "u1")
+    for raw in (bytearray(range(64)), mmap.mmap(-1, 64)):
+        with pytest.raises(ArgumentError, match=r"SVM of a \w+; expected one of a NumPy array, such as numpy\.frombuffer"):
+            twice(cl.SVM(raw), out=cl.SVM(out), stream=queue)
     assert not out.any()
 
 
@@ -321,6 +323,25 @@ def test_a_kernel_keeps_no_array_of_its_last_call(kernel, queue):
     del buffers
     gc.collect()
     assert np.array_equal(out.get(), a @ b) and [one() for one in seen] == [None, None]
+
+
+def test_memory_of_the_hosts_behind_a_buffer_is_kept_until_what_reads_it_has_run(queue, gate):
+    twice = rg.build(rg.ops.mul(rg.tensor("x", (1 << 20,)), 2.0), on_pocl(), profile=False, cache=False)
+    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
+    host = np.full(1 << 20, 3, "f4")
+    seen = weakref.ref(host)
+    given = array.Array(queue, host.shape, "f4", data=cl.Buffer(queue.context, flags, hostbuf=host))
+    out = twice(given, stream=queue)
+    del host, given
+    gc.collect()
+    assert seen() is not None
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    queue.finish()
+    assert float(out.get().min()) == 6.0
+    twice(array.Array(queue, (1 << 20,), "f4", data=cl.Buffer(queue.context, flags, hostbuf=np.zeros(1 << 20, "f4"))))
+    gc.collect()
+    assert seen() is None
+    queue.finish()
 
 
 def test_memory_of_the_hosts_that_is_dropped_is_waited_for(queue):
