@@ -112,6 +112,15 @@ def spilling_costs(device: Device) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def registers_are_as_many_as_bytes(device: Device) -> Iterator[Finding]:
+    held, wanted = device.layers[0].capacity_bytes, 4 * device.limits.registers_per_thread
+    if held < wanted:
+        yield Finding(
+            WARNING, "limits.registers_per_thread", f"is {wanted // 4}, and {device.layers[0].name} has {held} bytes",
+            "a register has 4 bytes, and the layer those of one thread",
+        )  # fmt: skip
+
+
 def threads_have_registers_left(device: Device) -> Iterator[Finding]:
     reserved, has = dict(device.costs).get("reserved_registers", 0), device.limits.registers_per_thread
     if 2 * reserved > has:
@@ -272,6 +281,7 @@ LINTS: tuple[Callable[[Device], Iterator[Finding]], ...] = (
     peaks_agree,
     instructions_are_counted_and_not_multiply_adds,
     spilling_costs,
+    registers_are_as_many_as_bytes,
     threads_have_registers_left,
     functions_cost,
     all_threads_have_registers,

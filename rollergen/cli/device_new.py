@@ -93,6 +93,8 @@ def _told(path: Path, parent: Device, values: Mapping[str, float], arch: str) ->
     lines = [f"{path}: {len(values)} figures from the datasheet, {rest}."]
     if path.stem in device_names():
         lines.append(f"{path.stem} is a built-in device too, which the name alone means: this one is device='{path}'.")
+    if arch and not facts_of(arch):
+        lines.append(f"Of {arch} no figures are known here: what every card of it has is assumed too.")
     if own and not arch:
         lines.append(f"Source is written for {own}, as {parent.name}'s: --arch says for what else.")
     rated = [f"{one.name}.per_clock" for one in parent.instructions] + _of_a_clock(parent)

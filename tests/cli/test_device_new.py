@@ -61,6 +61,7 @@ def test_whose_architecture_source_is_written_for_is_told_where_it_was_not_said(
     told = ok(*words, str(tmp_path / "a.json"))
     assert "Source is written for sm_80, as a100's: --arch says for what else." in told
     assert "Source is written" not in ok(*words, str(tmp_path / "b.json"), "--arch", "sm_89")
+    assert "Of sm_87 no figures are known here" in ok(*words, str(tmp_path / "d.json"), "--arch", "sm_87")
     result = run(*words, str(tmp_path / "c.json"), "--arch", "ada")
     assert result.exit_code == 2 and 'targets[0].arch is "ada"; expected sm_ and the compute' in result.stderr
 

@@ -46,6 +46,10 @@ BROKEN = {
     "peaks_agree": (
         sparse_rate(A100), WARNING, "instructions[3].per_clock", "makes 623.7 TFLOP/s of mma, 312 are printed",
     ),
+    "registers_are_as_many_as_bytes": (
+        with_layer(V100, "registers", capacity_bytes=512), WARNING, "limits.registers_per_thread",
+        "is 255, and registers has 512 bytes",
+    ),
     "threads_have_registers_left": (
         with_limits(V100, registers_per_thread=40), WARNING, "costs.reserved_registers", "is 24 of the 40 registers",
     ),
