@@ -124,13 +124,15 @@ def _shares_memory(graph: Any) -> bool:
     import torch
 
     nodes = list(graph.graph.nodes)
-    results = [one for one in torch.utils._pytree.tree_leaves(nodes[-1].args) if isinstance(one, torch.fx.Node)]
-    examples = [node.meta.get("example_value") for node in (*dict.fromkeys(results), *nodes)]
-    storage = lambda one: one.untyped_storage()._cdata if isinstance(one, torch.Tensor) else None
-    own = [storage(one) for one in examples[: len(dict.fromkeys(results))]]
-    theirs = {storage(node.meta.get("example_value")) for node in nodes if node.op == "placeholder"} - {None}
-    known = [one for one in own if one is not None]
-    return len(set(known)) < len(known) or not theirs.isdisjoint(known)
+    results = torch.utils._pytree.tree_leaves(nodes[-1].args)
+    inputs = [one for one in nodes if one.op == "placeholder"]
+
+    def storages(some: Sequence[Any]) -> list[Any]:
+        traced = [one.meta.get("example_value") for one in dict.fromkeys(some) if isinstance(one, torch.fx.Node)]
+        return [one.untyped_storage()._cdata for one in traced if isinstance(one, torch.Tensor)]
+
+    own = storages(results)
+    return len(set(own)) < len(own) or not set(own).isdisjoint(storages(inputs))
 
 
 def _identity(one: Any, held: bool) -> Any:
