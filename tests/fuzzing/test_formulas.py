@@ -118,6 +118,14 @@ def test_what_either_choice_gives_is_rounded_where_it_lies():
     assert differences(np.array([0.65], np.float32), want)[0]
 
 
+def test_what_may_be_nan_is_unknown_whatever_bounds_the_function_of_it():
+    """Seed 9400716: 833 is beyond float8_e4m3fn, which has no infinity; tanh of it is NaN, and no 1."""
+    narrow = applied("cast", "float8_e4m3fn", (exact(np.array([833, 448]), "int16"),))
+    want = applied("tanh", "float8_e4m3fn", (narrow,))
+    assert np.isfinite(want.error).tolist() == [False, True]
+    assert not differences(np.array([np.nan, 1.0], np.float32), want).any()
+
+
 def test_a_float_cast_to_an_integer_is_unknown_beside_a_jump_and_beyond_the_range():
     x = Bounded(np.array([LONG(2.5), LONG(3), LONG(300)]), np.array([LONG(0.1)] * 3), "float64")
     assert np.isfinite(applied("cast", "int8", (x,)).error).tolist() == [True, False, False]

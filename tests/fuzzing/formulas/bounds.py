@@ -167,7 +167,8 @@ def _monotone(name: str, x: Bounded) -> Bounded:
     error = np.maximum(np.abs(function(x.value - x.error) - value), np.abs(function(x.value + x.error) - value))
     if name in UNITS:
         error = error + rounding(value, x.dtype, UNITS[name])
-    return Bounded(value, unknown_unless(np.isfinite(value), error), x.dtype)
+    known = np.isfinite(value) & np.isfinite(x.error)  # what may be NaN stays it, however bounded the function is
+    return Bounded(value, unknown_unless(known, error), x.dtype)
 
 
 def _sum(sign: int) -> Callable[[Bounded, Bounded], Bounded]:
