@@ -9,6 +9,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.ledger import Ledger
 from rollergen.emit import emit
 from rollergen.errors import ConstructionError, DtypeError, ExpressionError, ProgramError, ShapeError
 from rollergen.expr.canonical import canonicalize
@@ -19,6 +20,9 @@ from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
 from rollergen.program.serial import from_json, to_json
+from rollergen.space.rules import CACHE_SET
+from rollergen.space.scan import scan_plans
+from rollergen.tile.rules import AlignmentRules
 from tests.agreement.readers import device, run_opencl
 from tests.cuda.host import compiler
 from tests.cuda.test_programs import executed
@@ -137,6 +141,17 @@ def test_columns_are_walked_in_whole_rows():
     assert stage.blocks == 1 and any(loop.kind == "serial" and loop.axis == "i1" for loop in stage.loops)
     seconds = lambda plan: predict(columns(plan, (64, 1024), dtype="float32")[1], AVX512).seconds
     assert seconds(ScanPlan(lanes=16, across=64)) > seconds(ScanPlan(lanes=16, rows=2, vector=4, across=32))
+
+
+@pytest.mark.parametrize("width, most", [(1024, 4), (1536, 8), (992, 16)])
+def test_lines_that_one_step_reads_and_writes_in_a_set_are_no_more_than_its_ways(width, most):
+    """Rows of 4096, 6144 and 3968 bytes begin in 1, 2 and 32 of 64 sets."""
+    layers = [replace(one, sets=64, ways=8) if one.name == "l1" else one for one in AVX512.layers]
+    op = canonicalize(rg.ops.cumsum(rg.tensor("x", (1024, width)), 0)).tensor_ops[0]
+    tally = Ledger()
+    found = list(scan_plans(op, replace(AVX512, layers=tuple(layers)), AlignmentRules(), tally))
+    assert max(plan.vector for plan in found if plan.lanes > 1) == most
+    assert (tally.rejected.get(CACHE_SET, 0) > 0) == (most < 16)
 
 
 @pytest.mark.every(2)
