@@ -189,7 +189,8 @@ class _SerialMap(_Map):
         streams = self.staged < 0 and self._worth_streaming()
         if self.staged >= 0 and self.lanes > 1:
             yield from self._transposed()
-        yield from self._walking(self._side_by_side() or self.lanes)
+        for lanes in self._side_by_side() or (self.lanes,):
+            yield from self._walking(lanes)
         if streams:
             yield from self._walking(self.lanes, streaming=True)
 
@@ -257,20 +258,20 @@ class _SerialMap(_Map):
             **how,
         )
 
-    def _side_by_side(self) -> int:
-        """Lanes of as many vectors at once as registers hold; 0 where there are no such.
+    def _side_by_side(self) -> tuple[int, ...]:
+        """Lanes of two vectors at once and of as many as registers hold; none where there are no such.
 
         Their loads stand before their stores: one behind a store whose address ends in the same twelve bits waits for
-        it (4 MB whose result begins a line further in its page, on Zen 4: 131 us vector by vector, 98 by four).  And
-        the operations of one vector stand between those of another, which need not wait for them.  (A processor that
-        reorders operations looks ahead by about a hundred, which is fewer long chains than would keep its pipes
-        busy.)"""
+        it (4 MB whose result begins a line further in its page, on Zen 4: 131 us vector by vector, 98 by four, 95 by
+        two).  And the operations of one vector stand between those of another, which need not wait for them.  (A
+        processor that reorders operations looks ahead by about a hundred, which is fewer long chains than would keep
+        its pipes busy.)"""
         times, loads = self.device.limits.registers_per_thread // _LIVE, self.op.loads()
         single = {self.op.output.dtype, *(load.dtype for load in loads)} == {"float32"}
         plain = self.staged < 0 and all(lane_stride(load, self.n) in (0, 1) and not load.guard for load in loads)
         whole = self.n_extent % (times * self.lanes) == 0
         several = times > 1 and self.lanes > 1 and len(loads) < _LIVE
-        return times * self.lanes if several and single and plain and whole else 0
+        return (times * self.lanes, 2 * self.lanes) if several and single and plain and whole else ()
 
     def _asks_ahead(self) -> bool:
         """Whether what the next row takes is prefetched: of tables beyond the first cache, which holds the lines of two
