@@ -105,6 +105,8 @@ class _Scope:
                 held = whole or math.isinf(number)
                 rounded = 0.0 if held else unit_roundoff(value.dtype) ** 2
                 return Accuracy(rounded, abs(number) if whole else math.inf, whole=whole)
+            case Load(_, _, guard, fill) if guard and not math.isinf(fill):
+                return _widest((self.buffers[value.buffer.name], self.of(Const(fill, value.dtype))))
             case Load() | Take():
                 return self.buffers[read_of(value).buffer.name]
             case IndexValue(index):
