@@ -16,8 +16,8 @@ import onnx
 import rollergen as rg
 from rollergen.expr.language import Tensor
 from rollergen.importers.graph import Network, identifier
+from rollergen.importers.onnx_graphs import spelled_out
 from rollergen.importers.onnx_models import imported as network_of
-from rollergen.importers.onnx_models import spelled_out
 from rollergen.importers.onnx_operators import TABLE
 from rollergen.importers.refusals import OPERATORS, Refused, accepted_dtype
 
