@@ -60,19 +60,21 @@ class DeviceExecution(Execution):
 
     def _arguments(self, number: int, step: Step, kernel: Kernel) -> Callable[[], None]:
         session, program = kernel.new_session(), kernel.program
-        packed = {stage.op.output.name for stage in program.stages if stage.once}
         given = dict(zip((b.name for b in program.inputs), step.inputs, strict=True))
+        packed, fresh = self._packs(kernel, given)
         read = {name for launch in kernel.launches if not launch.once for name in launch.arguments}
         point: Callable[[dict[str, Any]], None] = session.point  # type: ignore[attr-defined]
+        point(packed)
         for buffer in program.temporaries:
-            own = buffer.name in packed
-            place = self._new(buffer) if own else self._buffers[temporary(number, buffer.name)]
-            point({buffer.name: place})
-        weights = {b.name: self._weight(given[b.name], b.name in read) for b in program.inputs if b.constant}
+            if buffer.name not in packed:
+                point({buffer.name: self._buffers[temporary(number, buffer.name)]})
+        held = [b.name for b in program.inputs if b.constant and (fresh or b.name in read)]
+        weights = {name: self._weight(given[name], name in read) for name in held}
         values = {b.name: self._buffers[given[b.name]] for b in program.inputs if not b.constant}
         (output,) = program.outputs
         point({**weights, **values, output.name: self._buffers[step.outputs[0].name]})
-        session.once()
+        if fresh:
+            session.once()
         session.release(name for name in weights if name not in read)
         self._sessions.append(session)
         return session.run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -26,8 +26,9 @@ from rollergen.runtime.session import Session
 class Execution:
     """The steps of one model, ready to run; for one call at a time.
 
-    What kernels read and write lies in one arena.  Each step has launches of its own, whose arguments are set once;
-    its weights are packed once, and kept only where the launches of a call read them.
+    What kernels read and write lies in one arena.  Each step has launches of its own, whose arguments are set once.
+    Weights are packed once, for all steps of a kernel that read the same, and kept only where the launches of a call
+    read them.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Execution:
         self._network, self._steps, self._device = network, steps, device
         self._held: dict[str, np.ndarray] = {}
         self._sessions: list[Session] = []  # they keep what launches know by its address
+        self._packed: dict[tuple[Kernel, tuple[str, ...]], dict[str, Any]] = {}
         self._place(Places(network, steps, kernels))
         self._runs = [
             self._host(step) if kernel is None else self._launched(number, step, kernel)
@@ -133,22 +135,37 @@ class Execution:
     def _arguments(self, number: int, step: Step, kernel: Kernel) -> Callable[[], None]:
         """The launches of a step with all their arguments, once weights are packed."""
         session, program = kernel.new_session(), kernel.program
-        packed = {stage.op.output.name for stage in program.stages if stage.once}
-        for buffer in program.temporaries:
-            own = buffer.name in packed
-            session.set({buffer.name: _new(buffer) if own else self._arrays[temporary(number, buffer.name)]})
         given = dict(zip((b.name for b in program.inputs), step.inputs, strict=True))
+        packed, fresh = self._packs(kernel, given)
+        own = [b.name for b in program.temporaries if b.name not in packed]
+        temporaries = {name: self._arrays[temporary(number, name)] for name in own}
         read = {name for launch in kernel.launches if not launch.once for name in launch.arguments}
-        weights = {b.name: self._weight(given[b.name], b.name in read) for b in program.inputs if b.constant}
+        held = [b.name for b in program.inputs if b.constant and (fresh or b.name in read)]
+        weights = {name: self._weight(given[name], name in read) for name in held}
         values = {b.name: self._arrays[given[b.name]] for b in program.inputs if not b.constant}
         (output,) = program.outputs
-        session.set({**weights, **values, output.name: self._arrays[step.outputs[0].name]})
-        session.once()
+        session.set({**packed, **temporaries, **weights, **values, output.name: self._arrays[step.outputs[0].name]})
+        if fresh:
+            session.once()
         session.run()
         session.release(name for name in weights if name not in read)
         self._sessions.append(session)
         prepared = session.prepare()
         return session.run if prepared is None else prepared.run
+
+    def _packs(self, kernel: Kernel, given: Mapping[str, str]) -> tuple[dict[str, Any], bool]:
+        """(memory of what the kernel's launches pack, whether it is new): the same for all steps that pack the same
+        weights.  ``given``: the values of the kernel's inputs."""
+        once = {name for launch in kernel.launches if launch.once for name in launch.arguments}
+        key = kernel, tuple(value for name, value in given.items() if name in once)
+        fresh = key not in self._packed
+        if fresh:
+            made = {stage.op.output.name for stage in kernel.program.stages if stage.once}
+            self._packed[key] = {b.name: self._new(b) for b in kernel.program.temporaries if b.name in made}
+        return self._packed[key], fresh
+
+    def _new(self, buffer: Buffer) -> Any:
+        return aligned_empty(buffer.shape, buffer.dtype)
 
     def _weight(self, name: str, kept: bool) -> np.ndarray:
         """A weight as launches take it; one that they read in every call is copied, so that it stays as it is."""
@@ -200,9 +217,3 @@ def temporary(number: int, name: str) -> str:
 def _placed(block: np.ndarray, arena: Arena, value: Value) -> np.ndarray:
     start = arena.offsets[value.name]
     return block[start : start + value.size_bytes].view(numpy_dtype(value.dtype)).reshape(value.shape)
-
-
-def _new(buffer: Buffer) -> np.ndarray:
-    return aligned_empty(buffer.shape, buffer.dtype)
-
-

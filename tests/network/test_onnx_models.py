@@ -145,6 +145,17 @@ def test_a_batch_norm_whose_weights_are_kept_once_is_written_into_the_transposed
     np.testing.assert_allclose(ours(x), ReferenceEvaluator(proto).run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
 
 
+def test_steps_of_one_kernel_pack_a_weight_once_if_they_read_the_same():
+    nodes = [("MatMul", f"{x} {w}", y, {}) for x, w, y in (("x", "w", "p"), ("p", "v", "q"), ("q", "w", "y"))]
+    held = {name: weights(64, 64) for name in "wv"}
+    proto = model(nodes, [("x", FLOAT, [64, 64])], [("y", FLOAT, [64, 64])], **held)
+    ours, x = rg.compile(proto, None, "cpu", profile=False), weights(64, 64)
+    np.testing.assert_allclose(ours(x), ReferenceEvaluator(proto).run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
+    (kernel,), read = ours.kernels, [("w",), ("v",)]
+    assert [names for one, names in ours._execution._packed if one is kernel] == read
+    assert all(ours._execution._packed.values())
+
+
 def test_a_file_is_read_and_called_by_position_or_by_name(tmp_path):
     onnx.save(convolutions(), tmp_path / "small.onnx")
     ours, x = rg.compile(str(tmp_path / "small.onnx"), None, "cpu", profile=False), weights(1, 3, 6, 6)
