@@ -32,6 +32,7 @@ from rollergen.importers.graph import (
 from rollergen.importers.onnx_graphs import check, inputs_of, names_read, spelled_out, with_norms_folded
 from rollergen.importers.onnx_operators import TABLE
 from rollergen.importers.onnx_operators.table import Node as Operation
+from rollergen.importers.onnx_recurrences import VERSION, written_out
 from rollergen.importers.refusals import OPERATORS, Refused, accepted_dtype
 
 _DRAWS = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
@@ -119,16 +120,37 @@ class _Walk:
     sources: set[str] = field(default_factory=set)
 
     def add(self, number: int, proto: onnx.NodeProto) -> None:
+        """Makes the node a call or known arrays; a recurrence is written out before."""
+        source = self._named(number, proto)
+        if (written := written_out(proto, source, self._operands(source, proto))) is None:
+            self._add_node(source, proto, tuple(self.imports))
+            return
+        nodes, constants = written
+        self.known |= constants
+        for node in nodes:
+            self._add_node(node.name, node, (onnx.helper.make_opsetid("", VERSION),))
+
+    def _named(self, number: int, proto: onnx.NodeProto) -> str:
         source = proto.name or f"{proto.op_type}_{number}"
         source = source if source not in self.sources else f"{source} ({number})"
         self.sources.add(source)
-        names = names_read(proto)
-        dynamic = [name for name in names if name not in self.known]
-        known = {name: self.known[name] for name in names if name in self.known}
-        for name in dynamic:
-            if name not in self.values:
+        return source
+
+    def _operands(self, source: str, proto: onnx.NodeProto) -> dict[str, Value | np.ndarray]:
+        """What the node reads, by name: arrays where they are known."""
+        found: dict[str, Value | np.ndarray] = {}
+        for name in names_read(proto):
+            if name not in self.known and name not in self.values:
                 raise ArgumentError(f"{source} reads {name}, {_NOBODYS}")
-        call = _Call(source, proto, tuple(self.imports), known, tuple(dynamic), {n: self.values[n] for n in dynamic})
+            found[name] = self.known[name] if name in self.known else self.values[name]
+        return found
+
+    def _add_node(self, source: str, proto: onnx.NodeProto, imports: tuple[onnx.OperatorSetIdProto, ...]) -> None:
+        operands = self._operands(source, proto)
+        known = {name: one for name, one in operands.items() if isinstance(one, np.ndarray)}
+        values = {name: one for name, one in operands.items() if isinstance(one, Value)}
+        dynamic = tuple(values)
+        call = _Call(source, proto, imports, known, dynamic, values)
         shape = call.values[dynamic[0]].shape if dynamic else None
         if proto.op_type in ("Shape", "Size") and shape is not None:
             self.known[proto.output[0]] = _measured(proto, shape)

@@ -1,9 +1,9 @@
-"""ONNX recurrences over short sequences, one step after the other, and optimisers."""
+"""ONNX's linear attention over short sequences, one step after the other, and optimisers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rollergen import ops
@@ -17,136 +17,14 @@ from rollergen.importers.refusals import Refused
 STEPS = 8
 """Longer sequences are refused: every step is an expression of its own."""
 
-State = tuple[Tensor, ...]
-Step = Callable[[Tensor, State], State]
-
-
 def stacked(tensors: list[Tensor], axis: int) -> Tensor:
     parts = [ops.reshape(t, (*t.shape[:axis], 1, *t.shape[axis:])) for t in tensors]
     return parts[0] if len(parts) == 1 else ops.concat(parts, axis)
 
 
-def direction(x: Tensor, d: int) -> Tensor:
-    return ops.getitem(x, (d,))
-
-
-def part(x: Tensor, number: int, size: int) -> Tensor:
-    """Rows of one gate."""
-    return ops.getitem(x, (slice(number * size, (number + 1) * size),))
-
-
-def recurrence(n: Node, states: int, step_of: Callable[[Node, int], Step]) -> Any:
-    """(all outputs, last states) of a layer: directions, layouts, lengths and initial states."""
-    x, batch_first, where = n.tensor(0), n.get("layout", 0), n.get("direction", "forward")
-    x = ops.permute(x, (1, 0, 2)) if batch_first else x
-    for name in ("activations", "clip"):
-        if n.get(name) is not None:
-            raise Refused("sequential", f"{name} is given")
-    _refuse_long(x.shape[0])
-    backwards = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[where]
-    runs = [_run(n, x, d, turned, states, step_of(n, d)) for d, turned in enumerate(backwards)]
-    everything = stacked([stacked(outputs, 0) for outputs, _ in runs], 1)
-    last = [stacked([state[s] for _, state in runs], 0) for s in range(states)]
-    if batch_first:
-        return ops.permute(everything, (2, 0, 1, 3)), *(ops.permute(one, (1, 0, 2)) for one in last)
-    return everything, *last
-
-
 def _refuse_long(steps: int) -> None:
     if steps > STEPS:
         raise Refused("sequential", f"{steps} steps, {STEPS} at most are one expression")
-
-
-def _run(n: Node, x: Tensor, d: int, turned: bool, states: int, step: Step) -> tuple[list[Tensor], State]:
-    hidden, steps, lengths = n.get("hidden_size"), x.shape[0], n.optional(4)
-    state = tuple(_initial(n, 5 + s, d, (x.shape[1], hidden), x.dtype) for s in range(states))
-    outputs: dict[int, Tensor] = {}
-    for t in reversed(range(steps)) if turned else range(steps):
-        new = step(ops.getitem(x, (t,)), state)
-        if lengths is not None:
-            new = tuple(_within(lengths, t, a, b) for a, b in zip(new, state, strict=True))
-        state, outputs[t] = new, new[0]
-    return [outputs[t] for t in range(steps)], state
-
-
-def _within(lengths: Tensor, t: int, new: Tensor, old: Tensor) -> Tensor:
-    return rg.compute(new.shape, lambda b, h: rg.select(lengths[b] > t, new[b, h], old[b, h]))
-
-
-def _initial(n: Node, position: int, d: int, shape: tuple[int, int], dtype: str) -> Tensor:
-    given = n.optional(position)
-    if given is None:
-        return rg.compute(shape, lambda b, h: rg.cast(0.0, dtype))
-    return direction(ops.permute(given, (1, 0, 2)) if n.get("layout", 0) else given, d)
-
-
-def gates(n: Node, d: int, count: int) -> Callable[[int, Tensor, Tensor | None], Tensor]:
-    """``gate(number, x, h)`` = x W' + h R' + both biases."""
-    hidden = n.get("hidden_size")
-    w, r = direction(n.tensor(1), d), direction(n.tensor(2), d)
-    bias = direction(n.tensor(3), d) if n.has(3) else None
-    one = lambda number: None if bias is None else part(bias, number, hidden)
-
-    def gate(number: int, x: Tensor, h: Tensor | None) -> Tensor:
-        made = ops.linear(x, part(w, number, hidden), one(number))
-        return made if h is None else ops.add(made, ops.linear(h, part(r, number, hidden), one(count + number)))
-
-    gate.recurrent = lambda number, h: ops.linear(h, part(r, number, hidden), one(count + number))  # type: ignore[attr-defined]
-    gate.recurrent_bias = lambda number: one(count + number)  # type: ignore[attr-defined]
-    return gate
-
-
-@operator("RNN")
-def rnn(n: Node) -> Any:
-    def step_of(n: Node, d: int) -> Step:
-        gate = gates(n, d, 1)
-        return lambda x, state: (ops.tanh(gate(0, x, state[0])),)
-
-    return recurrence(n, 1, step_of)
-
-
-@operator("GRU")
-def gru(n: Node) -> Any:
-    def step_of(n: Node, d: int) -> Step:
-        gate = gates(n, d, 3)
-
-        def step(x: Tensor, state: State) -> State:
-            (h,) = state
-            z, r = (ops.sigmoid(gate(number, x, h)) for number in (0, 1))
-            if n.get("linear_before_reset", 0):
-                reset = ops.mul(r, gate.recurrent(2, h))  # type: ignore[attr-defined]
-            else:
-                reset = gate.recurrent(2, ops.mul(r, h))  # type: ignore[attr-defined]
-            new = ops.tanh(ops.add(gate(2, x, None), reset))
-            return (pointwise(lambda z, c, h: (1 - z) * c + z * h, z, new, h),)
-
-        return step
-
-    return recurrence(n, 1, step_of)
-
-
-@operator("LSTM")
-def lstm(n: Node) -> Any:
-    hidden = n.get("hidden_size")
-
-    def step_of(n: Node, d: int) -> Step:
-        gate = gates(n, d, 4)
-        peepholes = direction(n.tensor(7), d) if n.has(7) else None
-
-        def seen(number: int, place: int, x: Tensor, h: Tensor, c: Tensor) -> Tensor:
-            made = gate(number, x, h)
-            return made if peepholes is None else ops.add(made, ops.mul(part(peepholes, place, hidden), c))
-
-        def step(x: Tensor, state: State) -> State:
-            h, c = state
-            i, f = ops.sigmoid(seen(0, 0, x, h, c)), ops.sigmoid(seen(2, 2, x, h, c))
-            new = pointwise(lambda f, c, i, g: f * c + i * rg.tanh(g), f, c, i, gate(3, x, h))
-            o = ops.sigmoid(seen(1, 1, x, h, new))
-            return pointwise(lambda o, c: o * rg.tanh(c), o, new), new
-
-        return step
-
-    return recurrence(n, 2, step_of)
 
 
 @operator("LinearAttention")
