@@ -33,7 +33,12 @@ def read(directory: Path) -> Contents:
     """Everything in the directory, checked.  BundleError: no saved kernel, another format, a file that was damaged or
     does not fit the others."""
     if not directory.is_dir():
-        raise BundleError(f"{directory} is no directory; expected one that kernel.save wrote")
+        raise BundleError(f"{directory} is no directory; expected one that kernel.save or model.save wrote")
+    if not os.path.lexists(directory / MANIFEST):
+        raise BundleError(
+            f"{directory} is no saved kernel: it has no {MANIFEST}, and no saved model: it has no model.json; expected "
+            "a directory that kernel.save or model.save wrote"
+        )
     manifest = parse(_content(directory, MANIFEST), f"{directory}/{MANIFEST}")
     _refuse_other_source(manifest, f"{directory}/{MANIFEST}")
     device = _device(directory, manifest)

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rollergen.errors import ArgumentError, CheckFailedError, DtypeError, ShapeError, shown
+from rollergen.errors import ArgumentError, CheckFailedError, DeviceError, DtypeError, ShapeError, shown
 from rollergen.explain.explanation import seconds_text
 from rollergen.gate.footprint import bytes_text
 from rollergen.hal.spec import Device
@@ -188,6 +188,18 @@ class Model:
         steps that its own library runs.
         """
         return save(directory, self._network, self.steps, self._of, self.device)
+
+    def __copy__(self) -> Model:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Model:
+        return self  # nothing of a model changes but the times of `benchmark`
+
+    def __reduce__(self) -> Any:
+        raise DeviceError(
+            f"{self!r} cannot be pickled: its code is compiled for this process; expected model.save(directory) here "
+            "and rg.load(directory) there"
+        )
 
     @property
     def layers(self) -> tuple[Layer, ...]:

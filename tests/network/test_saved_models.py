@@ -1,6 +1,8 @@
 """Saved models: loaded they return what they did, without rollergen too; what was damaged is refused."""
 
+import copy
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.errors import ArgumentError, BundleError
+from rollergen.errors import ArgumentError, BundleError, DeviceError
 
 onnx = pytest.importorskip("onnx")
 from tests.network.test_onnx_models import convolutions, sorted_rows, weights  # noqa: E402
@@ -107,3 +109,18 @@ def test_a_loaded_model_says_that_it_has_no_definitions(saved):
     _, directory, x = saved
     with pytest.raises(ArgumentError, match=r"was loaded: only what rg\.compile made has definitions"):
         rg.load(directory).check(x)
+
+
+def test_a_model_copies_to_itself_and_says_save_where_it_is_pickled(saved):
+    model, _, _ = saved
+    assert copy.copy(model) is model and copy.deepcopy([model]) == [model]
+    with pytest.raises(DeviceError, match=r"cannot be pickled: .*model\.save\(directory\) here and rg\.load"):
+        pickle.dumps(model)
+
+
+def test_a_directory_with_nothing_saved_is_told_from_kernels_and_models(tmp_path):
+    expected = r"no saved kernel: it has no manifest\.json, and no saved model: it has no model\.json"
+    with pytest.raises(BundleError, match=expected):
+        rg.load(tmp_path)
+    with pytest.raises(BundleError, match=r"none is no directory; expected one that kernel\.save or model\.save wrote"):
+        rg.load(tmp_path / "none")
