@@ -30,6 +30,7 @@ from rollergen.importers.graph import (
     one_or_several,
 )
 from rollergen.importers.onnx_graphs import check, inputs_of, names_read, spelled_out, with_norms_folded
+from rollergen.importers.onnx_loops import Loop
 from rollergen.importers.onnx_operators import TABLE
 from rollergen.importers.onnx_operators.table import Node as Operation
 from rollergen.importers.onnx_recurrences import VERSION, written_out
@@ -273,7 +274,9 @@ class _Call:
     @cached_property
     def _reference(self) -> ReferenceEvaluator:
         try:
-            return ReferenceEvaluator(self._alone(self.proto.output))
+            return ReferenceEvaluator(self._alone(self.proto.output), new_ops=[Loop])
+        except RollergenError:
+            raise
         except Exception as error:  # of many kinds
             domain = f"{self.proto.domain}." if self.proto.domain else ""
             raise ArgumentError(
