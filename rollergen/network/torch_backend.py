@@ -11,6 +11,7 @@ from typing import Any
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.network.compiling import compile as compile_model
 from rollergen.network.model import Model
+from rollergen.runtime.interop import to_torch
 
 
 def backend(
@@ -22,7 +23,8 @@ def backend(
     for others, and for a ``mode``, which is inductor's.  Parameters and buffers of modules are constants, packed once;
     where one was changed by what torch counts, or has other memory, the graph is compiled anew.  What wants gradients,
     gives views of its inputs or results that share memory, or cannot be compiled (training, memory of another device,
-    no operator with a counterpart), is left to torch, with one warning for each graph.
+    no operator with a counterpart), is left to torch, with one warning for each graph.  One warning tells where code
+    is compiled for inputs of a second size.
     """
     import torch
 
@@ -49,10 +51,15 @@ _FUSED = {
 }
 
 
+_SIZES: dict[Any, list[Any]] = {}
+"""For which shapes of its inputs each code was compiled (`_code`)."""
+
+
 class _Graph:
     def __init__(self, graph: Any, options: dict[str, Any]) -> None:
         self._graph, self._options = graph, options
         placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        self._sizes = _SIZES.setdefault(_code(graph), [])
         self._kept = [bool(_of_module(node)) for node in placeholders]
         self._models: dict[Any, Model] = {}
         self._left, self._shares = False, _shares_memory(graph)
@@ -74,6 +81,7 @@ class _Graph:
         key = tuple(_identity(one, held) for one, held in zip(arguments, fixed, strict=True))
         if key not in self._models:
             try:
+                self._tell_sizes([tuple(one.shape) for one in given])
                 self._models = {k: v for k, v in self._models.items() if _same_weights(k, key)}
                 model = self._compiled(arguments, fixed, given)
                 if not model.kernels and model.layers:
@@ -82,7 +90,22 @@ class _Graph:
                 self._models[key] = model
             except RollergenError as error:
                 return self._leave(arguments, str(error))
-        return self._models[key](*given)
+        made = self._models[key](*given)
+        return made if given else torch.utils._pytree.tree_map(to_torch, made)
+
+    def _tell_sizes(self, sizes: list[tuple[int, ...]]) -> None:
+        """Warns where they are the second ones of this code."""
+        if sizes in self._sizes:
+            return
+        self._sizes.append(sizes)
+        if len(self._sizes) == 2:
+            before, now = ([list(one) for one in shapes] for shapes in self._sizes)
+            warnings.warn(
+                f"rollergen compiles the same code again for inputs of other sizes, {now} after {before}: each takes "
+                "seconds at its first call, and dynamic=True or mark_dynamic do not change that; expected few sizes, "
+                "such as inputs padded to some multiple",
+                stacklevel=4,
+            )
 
     def _leave(self, arguments: Sequence[Any], why: str) -> Any:
         warnings.warn(f"rollergen leaves a graph to torch: {why}", stacklevel=4)
@@ -109,6 +132,16 @@ class _Graph:
                 return graph(*(held(n, one) if fixed[n] else next(left) for n, one in enumerate(arguments)))
 
         return compile_model(Bound().eval(), given, "cpu", **self._options)
+
+
+def _code(graph: Any) -> Any:
+    """The code that dynamo made the graph of: its frame, where its first operator is written, its tensors."""
+    import torch
+
+    nodes = list(graph.graph.nodes)
+    frame = getattr(torch._guards.CompileContext.current_compile_id(), "frame_id", None)
+    place = next((one.stack_trace for one in nodes if one.op.startswith("call")), None)
+    return frame, place, tuple(one.name for one in nodes if isinstance(one.meta.get("example_value"), torch.Tensor))
 
 
 def _of_module(node: Any) -> Any:

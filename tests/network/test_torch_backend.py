@@ -54,6 +54,29 @@ def test_graphs_before_and_after_a_break_are_models_of_each_size(compiled):
             assert len(made) == models
 
 
+def test_a_second_size_is_told_once():
+    torch._dynamo.reset()
+    fast = torch.compile(lambda x: torch.relu(x) * 2, backend=torch_backend.backend, options={"profile": False})
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        fast(torch.randn(3, 5)), fast(torch.randn(3, 5))
+        with pytest.warns(UserWarning, match=r"other sizes, \[\[4, 5\]\] after \[\[3, 5\]\]: .*; expected few sizes"):
+            fast(torch.randn(4, 5))
+        fast(torch.randn(6, 5))
+    torch._dynamo.reset()
+
+
+def test_a_graph_of_constants_alone_gives_tensors():
+    torch._dynamo.reset()
+    module = nn.Linear(4, 3).eval()
+    fast = torch.compile(lambda: (module.weight * 2, module.bias), backend=torch_backend.backend, options={"profile": False})
+    with torch.no_grad():
+        doubled, bias = fast()
+        torch.testing.assert_close(doubled, module.weight * 2)
+        torch.testing.assert_close(bias, module.bias)
+    torch._dynamo.reset()
+
+
 def test_weights_that_change_are_packed_anew(compiled):
     module, fast, made = compiled
     x = torch.randn(2, 3, 6, 6)
