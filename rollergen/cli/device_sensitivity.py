@@ -11,7 +11,7 @@ import click
 from rich.table import Column, Table
 
 from rollergen.cli.device_facts import as_json_option, loaded
-from rollergen.cli.output import console
+from rollergen.cli.output import console, progress_bar
 from rollergen.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def sensitivity_command(
         if figure not in set(paths(spec)):
             raise ArgumentError(f"{figure} is not stated by {spec.name}; devices what-if --set tries a value of it")
     operators = representative() if problem is None else {problem: expression(problem, sizes, dtype)}
-    effects = sensitivity(spec, operators, thorough=not quick, paths=figures or None)
+    with progress_bar(not as_json) as progress:
+        effects = sensitivity(spec, operators, thorough=not quick, paths=figures or None, progress=progress)
     if as_json:
         click.echo(
             json.dumps({"device": spec.name, "operators": list(operators), "effects": list(map(asdict, effects))})

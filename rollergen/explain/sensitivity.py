@@ -22,6 +22,7 @@ from rollergen.hal.changes import changed, figure, figures
 from rollergen.hal.errors import SpecError
 from rollergen.hal.informational import informational
 from rollergen.hal.spec import Device, Instruction
+from rollergen.measure.outcome import Progress, silent
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
 
@@ -70,7 +71,7 @@ class Effect:
 
 def sensitivity(
     device: Device, operators: Mapping[str, Tensor], thorough: bool = True, paths: Collection[str] | None = None,
-    sampled: bool = True,
+    sampled: bool = True, progress: Progress = silent,
 ) -> tuple[Effect, ...]:  # fmt: skip
     """One effect for each figure that the spec states, in the order of `rollergen devices show`.
 
@@ -82,6 +83,7 @@ def sensitivity(
     `sampled`: whether these samples are predicted; without them, only programs that are chosen tell what moves.
     `thorough`: all of them for each figure, with the new choices; else no further than a figure's first effect, and
     informational figures unmoved: tells what is unexplained, ten times as fast.
+    `progress`: called with ("figures", done, of) as figures have been tried.
     """
     every = {_FILLING: _filling(device), **operators}
     graphs = {name: planned(expr, device) for name, expr in every.items()}
@@ -93,7 +95,11 @@ def sensitivity(
     reasons = informational(device)
     effect = _effect if thorough else _first_effect
     stated = [path for path in stated_figures(device) if paths is None or path in paths]
-    found = [effect(device, path, reasons.get(path, ""), graphs, before) for path in stated]
+    found = []
+    for number, path in enumerate(stated):
+        progress("figures", number, len(stated))
+        found.append(effect(device, path, reasons.get(path, ""), graphs, before))
+    progress("figures", len(stated), len(stated))
     if first and sampled and any(one.unexplained for one in found):
         largest = max((name for name in operators if name in graphs), key=lambda name: _elements(graphs[name]))
         both = dict.fromkeys((first, largest))

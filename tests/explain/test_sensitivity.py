@@ -54,6 +54,12 @@ def test_most_figures_are_not_merely_declared(name):
     assert sum(path in declared for path in counted) < 0.4 * len(counted), sorted(declared)
 
 
+def test_progress_tells_how_many_figures_have_been_tried():
+    asked, told = ("clock_mhz", "launch_us"), []
+    sensitivity(load_device("v100"), ROWS, thorough=False, paths=asked, sampled=False, progress=lambda *one: told.append(one))
+    assert told == [("figures", 0, 2), ("figures", 1, 2), ("figures", 2, 2)]
+
+
 def test_a_figure_that_nothing_reads_is_found():
     asked = ("limits.blocks_per_unit", "dram.bandwidth_gb_s")
     widened = changed(load_device("v100"), {"limits.blocks_per_unit": 1_000_000})
