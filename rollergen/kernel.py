@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rollergen.emit import Launch, packed_names
 from rollergen.errors import ArgumentError, BundleError, DeviceError, shown
+from rollergen.explain.assumed import assumed_figures
 from rollergen.explain.explanation import explanation, seconds_text
 from rollergen.explain.text import brief_text, explanation_text
 from rollergen.gate.memory import HOST, Memory
@@ -313,13 +314,17 @@ class Kernel:
         """Why the kernel is as it is: text (`brief` has the essentials), or the same facts as plain dicts and lists.
 
         Tiles of every level, bytes of every layer, waves and occupancy, the time of each limiter and
-        which binds, the closed forms with numbers put in, the cuts, the runner-up and why it lost.
+        which binds, how they join, the figures of the device that are assumed and move the time, the closed forms with
+        numbers put in, the cuts, the runner-up and why it lost.
         """
-        facts = {"signature": str(self.signature), "language": self.language}
+        facts: dict[str, Any] = {"signature": str(self.signature), "language": self.language}
         facts |= explanation(self._chosen, self.candidates, self.device, self._cuts, self._growth())
         if presence := language(self.language).mismatch(self.device):
             facts["presence"] = presence
-        return facts if as_dict else f"{self.signature}\n{brief_text(facts) if brief else explanation_text(facts)}"
+        if brief and not as_dict:
+            return f"{self.signature}\n{brief_text(facts)}"
+        facts["assumed"] = assumed_figures(self.program, self.device)
+        return facts if as_dict else f"{self.signature}\n{explanation_text(facts)}"
 
     def compile_report(self) -> CompileReport:
         """What NVIDIA's compiler makes of the kernel for its real architecture, beside the model's prediction:

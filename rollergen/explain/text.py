@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rollergen.explain.assumed import joining
 from rollergen.explain.explanation import Facts, seconds_text, tile_text
 from rollergen.gate.footprint import Footprint, bytes_text
 
@@ -40,6 +41,8 @@ def explanation_text(facts: Facts) -> str:
         measured = f"measured {seconds_text(facts['measured_seconds'])} ({own_time(facts['event_seconds'])})"
     lines.append(f"  predicted {seconds_text(facts['predicted_seconds'])}, {measured}")
     lines += [_profiling_line(facts["profiling"])] if facts["profiling"] else []
+    lines += [f"  limiters join: {joining(ways)}"] if (ways := _ways(facts)) else []
+    lines += [f"  figures of the spec that are assumed and move this time: {', '.join(facts['assumed']) or 'none'}"]
     lines.append(f"  memory of a call: {Footprint(facts['memory_bytes'])}")
     lines += [f"  presence: {facts['presence']}"] if "presence" in facts else []
     uncut = "no cut: one stage for each output" if facts["stages"] else NOTHING
@@ -51,6 +54,10 @@ def explanation_text(facts: Facts) -> str:
     if second := _runner_up_lines(facts["runner_up"]):
         lines += ["", *second]
     return "\n".join(lines)
+
+
+def _ways(facts: Facts) -> set[str]:
+    return {limiter["how"] for stage in facts["stages"] for limiter in stage["limiters"]}
 
 
 def _where(facts: Facts) -> str:

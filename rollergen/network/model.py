@@ -271,7 +271,7 @@ def _limiter(kernel: Kernel) -> str:
 
 
 def _flops(kernel: Kernel) -> int:
-    return sum(stage["flops"] for stage in kernel.explain(as_dict=True)["stages"] if not stage["once"])
+    return sum(int(stage.flops) for stage in predict(kernel.program, kernel.device).stages if not stage.once)
 
 
 def load(directory: str | Path) -> Model | Kernel:
