@@ -13,6 +13,7 @@ from rollergen.expr.dtypes import ITEMSIZE, dtype_name, is_float
 from rollergen.expr.einsum import einsum
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import elementwise
+from rollergen.importers import aten_norms as norms
 from rollergen.importers.graph import NotExpressedError
 from rollergen.importers.places import indexed, put
 
@@ -158,24 +159,6 @@ def _rows(function: Function) -> Function:
     return lambda x, dim, dtype=None: function(x if dtype in (None, False, True) else _cast(x, _dtype(dtype)), dim)
 
 
-def _layer_norm(x: Tensor, shape: Any, w: Any = None, b: Any = None, eps: float = 1e-5, cudnn: Any = None) -> Tensor:
-    return ops.layer_norm(x, tuple(shape), w, b, eps)
-
-
-def _group_norm(
-    x: Tensor, groups: int, w: Tensor | None = None, b: Tensor | None = None, eps: float = 1e-5, cudnn: Any = None
-) -> Tensor:
-    rows = ops.reshape(x, (x.shape[0], groups, -1))
-    flat = ops.reshape(ops.layer_norm(rows, rows.shape[-1:], eps=eps), x.shape)
-    channels = lambda v: ops.reshape(v, (x.shape[1], *(1,) * (x.ndim - 2)))
-    flat = flat if w is None else ops.mul(flat, channels(w))
-    return flat if b is None else ops.add(flat, channels(b))
-
-
-def _batch_norm(x: Tensor, w: Any, b: Any, mean: Tensor, var: Tensor, momentum: float, eps: float) -> Any:
-    return ops.batch_norm(x, mean, var, w, b, eps=eps), None, None
-
-
 def _convolution(
     x: Tensor, w: Tensor, b: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any,
     groups: int,
@@ -192,12 +175,6 @@ def _pool(function: Function) -> Function:
 
 def _adaptive_maximum(function: Function) -> Function:
     return lambda x, size: function(x, tuple(size), True)
-
-
-def _instance_norm(
-    x: Tensor, w: Any, b: Any, mean: Any, var: Any, of_input: bool, momentum: float, eps: float, cudnn: bool
-) -> Tensor:
-    return ops.instance_norm(x, mean, var, w, b, of_input, momentum, eps)
 
 
 def _cross_entropy(
@@ -369,11 +346,11 @@ TABLE: dict[str, Function] = {
     "argmin": lambda x, dim=None, keepdim=False: ops.argmin(x, dim, keepdim),
     "_softmax": _rows(ops.softmax), "softmax": _rows(ops.softmax),
     "_log_softmax": _rows(ops.log_softmax), "log_softmax": _rows(ops.log_softmax),
-    "layer_norm": _layer_norm, "native_layer_norm": lambda *given: (_layer_norm(*given), None, None),
-    "group_norm": _group_norm,
-    "native_group_norm": lambda x, w, b, n, c, pixels, groups, eps: (_group_norm(x, groups, w, b, eps), None, None),
-    "rms_norm": lambda x, shape, w=None, eps=None: ops.rms_norm(x, tuple(shape), w, 2.0**-23 if eps is None else eps),
-    "_native_batch_norm_legit_no_training": _batch_norm, "convolution": _convolution,
+    "layer_norm": norms.layer_norm, "native_layer_norm": lambda *given: (norms.layer_norm(*given), None, None),
+    "group_norm": norms.group_norm, "rms_norm": norms.rms_norm, "instance_norm": norms.instance_norm,
+    "native_group_norm": lambda x, w, b, n, c, pixels, groups, eps: (
+        norms.group_norm(x, groups, w, b, eps), None, None),
+    "_native_batch_norm_legit_no_training": norms.batch_norm, "convolution": _convolution,
     "conv1d": ops.conv1d, "conv2d": ops.conv2d, "conv3d": ops.conv3d, "conv_transpose2d": ops.conv_transpose2d,
     "max_pool2d": _pool(ops.max_pool2d), "avg_pool2d": _pool(ops.avg_pool2d),
     "max_pool2d_with_indices": lambda *given: (_pool(ops.max_pool2d)(*given), None),
@@ -382,7 +359,7 @@ TABLE: dict[str, Function] = {
     "max_pool3d_with_indices": lambda *given: (_pool(ops.max_pool3d)(*given), None),
     "_adaptive_avg_pool2d": ops.adaptive_avg_pool2d, "_adaptive_avg_pool3d": ops.adaptive_avg_pool3d,
     **{name: _adaptive_maximum(getattr(ops, name)) for name in (f"adaptive_max_pool{n}d" for n in (1, 2, 3))},
-    "instance_norm": _instance_norm, "cross_entropy_loss": _cross_entropy,
+    "cross_entropy_loss": _cross_entropy,
     "im2col": ops.unfold, "unfold": ops.unfold_copy, "repeat": lambda x, times: ops.repeat(x, tuple(times)),
     "linear": ops.linear, "matmul": _matmul, "mm": _matmul, "bmm": _matmul, "addmm": _addmm, "baddbmm": _addmm,
     "scaled_dot_product_attention": _attention,
