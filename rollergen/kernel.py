@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -24,54 +23,23 @@ from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import cache_state
 from rollergen.program.model.prediction import machine_of
 from rollergen.program.rprogram import RProgram
-from rollergen.runtime.code import Code, Constants
+from rollergen.runtime.code import Code
 from rollergen.runtime.device_arrays import on_device
 from rollergen.runtime.executor import Compiled, Executor, executor_for
 from rollergen.runtime.gpu_calls import GpuCalls
 from rollergen.runtime.ids import HostIds
 from rollergen.runtime.interop import returned_arrays, view
+from rollergen.runtime.mine import Local, Mine
 from rollergen.runtime.opencl_calls import OpenCLCalls
 from rollergen.runtime.packed import NEVER, Packed
-from rollergen.runtime.prepared import Call, arrays_like, not_made, prepared_call
-from rollergen.runtime.session import PreparedLaunches, Session
+from rollergen.runtime.prepared import arrays_like, not_made, prepared_call
+from rollergen.runtime.session import Session, Timing
 from rollergen.runtime.signature import Signature
 
 if TYPE_CHECKING:
     from rollergen.bundle.references import References
     from rollergen.explain.plots import Plot
     from rollergen.measure.compile_report import CompileReport
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Medians in seconds of one call: ``wall_s`` by the host's clock, ``event_s`` the device's own time, None where its
-    events tell nothing.
-
-    ``cache``: in what state the calls found the caches.
-    """
-
-    wall_s: float
-    event_s: float | None
-    rounds: int
-    cache: str
-
-
-@dataclass(slots=True)
-class _Mine:
-    """What a kernel keeps for one thread: ``call`` is prepared for arrays as the last call had that was not;
-    ``constants``: of which the session's temporaries were made; ``session``, ``launches`` and ``calls`` by
-    the arrays' class: of arrays in host memory, if there were some."""
-
-    call: Call = not_made
-    session: Session | None = None
-    launches: PreparedLaunches | None = None
-    calls: dict[type, Call] = field(default_factory=dict)
-    constants: Constants = field(default_factory=Constants)
-
-
-class _Local(threading.local):
-    def __init__(self, code: Code | None) -> None:
-        self.mine = _Mine() if code is None else _Mine(constants=code.constants)
 
 
 class Kernel:
@@ -110,7 +78,7 @@ class Kernel:
         packed = packed_names(chosen.source.launches)
         self._packed_at = tuple(i for i, b in enumerate(chosen.program.inputs) if b.name in packed)
         self._names = tuple(b.name for b in (*chosen.program.inputs, *chosen.program.outputs))
-        self._lock, self._local, self._code = threading.Lock(), _Local(code), code
+        self._lock, self._local, self._code = threading.Lock(), Local(code), code
         self._compiled: Compiled | None = None
         self._memory: Memory = HOST
         self._gpu: GpuCalls | None = None
@@ -236,7 +204,7 @@ class Kernel:
                 self._compiled, self._memory = executor.prepare(self._chosen.source), executor.memory
             return self._compiled.session()
 
-    def _prepare(self, mine: _Mine, session: Session, inputs: Sequence[Any]) -> None:
+    def _prepare(self, mine: Mine, session: Session, inputs: Sequence[Any]) -> None:
         """Prepares the calls that follow with arrays as these are."""
         mine.launches = mine.launches or session.prepare()
         if mine.launches is None:
@@ -251,7 +219,7 @@ class Kernel:
         """The constant arrays as they were passed (not the copies that strided ones become)."""
         return tuple(passed[i] for i in self._packed_at)
 
-    def _pack(self, mine: _Mine, session: Session, constants: tuple[Any, ...]) -> None:
+    def _pack(self, mine: Mine, session: Session, constants: tuple[Any, ...]) -> None:
         version = self._packs  # before packing: what is changed meanwhile is packed at the next call
         seen = [view(one, self._names[i], self.signature) for i, one in zip(self._packed_at, constants, strict=True)]
         if not mine.constants.packed.holds(version, constants, seen):

@@ -33,7 +33,6 @@ from rollergen.lower.expressions import (
     Inside,
     Number,
     Operation,
-    Pointer,
     Position,
     Read,
     moved_dtype,
@@ -207,14 +206,15 @@ class _MatrixChain:
             axes = {**self._place().axes, axis: start + row, copy.order[1]: piece * copy.vector}
             offset = source.offset().substitute(axes).simplify(out.ranges)
             kept = moved_dtype(source.dtype)
-            value: Expr = Read(_as(self.nest.parameters[source.buffer.name], kept), offset, kept, copy.vector)
+            value: Expr = Read(replace(self.nest.parameters[source.buffer.name], dtype=kept), offset, kept, copy.vector)
             here = (start + row).simplify(out.ranges)
             overhangs = bool(self.stage.guards) if axis == self.roles.rows else self.bounds.overhang
             test = conjunction([Inside(here, None, self.op.extents()[axis])] if overhangs else [])
             if test is not None:
                 value = Operation("select", (test, value, Number(0, kept, copy.vector)), kept, copy.vector)
             target = piece_offset(out, staged, buffer, row, piece)
-            write = Write(_as(staged.pointer, kept), target, value, aligned=True, asynchronous=Route.PAST_CACHE)
+            into = replace(staged.pointer, dtype=kept)
+            write = Write(into, target, value, aligned=True, asynchronous=Route.PAST_CACHE)
             with when_all(out, [Inside(number, None, count)] if count % threads else []):
                 out.write(write)
 
@@ -395,7 +395,3 @@ class _MatrixChain:
 
 def _number(value: int | Expr) -> Expr:
     return Number(value, "int32") if isinstance(value, int) else value
-
-
-def _as(pointer: Pointer, dtype: str) -> Pointer:
-    return replace(pointer, dtype=dtype)

@@ -396,6 +396,4 @@ class RProgram:
         return next(mapping for mapping in self.tile_mappings if mapping.buffer == buffer)
 
     def buffers(self) -> Iterator[Buffer]:
-        yield from self.inputs
-        yield from self.temporaries
-        yield from self.outputs
+        return iter((*self.inputs, *self.temporaries, *self.outputs))

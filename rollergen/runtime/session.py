@@ -27,6 +27,20 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Timing:
+    """Medians in seconds of one call: ``wall_s`` by the host's clock, ``event_s`` the device's own time, None where its
+    events tell nothing.
+
+    ``cache``: in what state the calls found the caches.
+    """
+
+    wall_s: float
+    event_s: float | None
+    rounds: int
+    cache: str
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedLaunches:
     """``run()`` makes the launches of a call, in order, and waits for the last where arrays are in host memory.
 
