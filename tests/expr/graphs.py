@@ -1,9 +1,10 @@
-"""A plain evaluator of stages: every tensor op over its whole grid, one NumPy expression each."""
+"""Tensors by their shapes, and a plain evaluator of stages: every tensor op over its whole grid, in NumPy."""
 
 from __future__ import annotations
 
 import numpy as np
 
+import rollergen as rg
 from rollergen.expr.index import linear
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Var
 
@@ -13,6 +14,10 @@ UNARY = {"neg": np.negative, "exp": np.exp, "tanh": np.tanh, "sqrt": np.sqrt, "a
 BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "max": np.maximum, "min": np.minimum,
           "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
           "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or}  # fmt: skip
+
+
+def tensors(**shapes):
+    return [rg.tensor(name, shape) for name, shape in shapes.items()]
 
 
 def run(graph, arrays):

@@ -1,4 +1,4 @@
-"""How expressions are cut into stages, and which axes these keep."""
+"""How expressions are cut into stages."""
 
 import os
 import subprocess
@@ -11,17 +11,11 @@ import pytest
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.show import show
-from rollergen.expr.stages import cut
 from rollergen.expr.values import Load, walk
-from tests.expr.graphs import run
+from tests.expr.graphs import run, tensors
 from tests.expr.test_canonical import agree, axes, small_integers
-
-
-def tensors(**shapes):
-    return [rg.tensor(name, shape) for name, shape in shapes.items()]
 
 
 def layer_norm(x):
@@ -29,11 +23,6 @@ def layer_norm(x):
     centred = rg.compute(x.shape, lambda i, j: x[i, j] - mean[i, 0])
     variance = rg.ops.mean(rg.ops.mul(centred, centred), axis=-1, keepdims=True)
     return rg.compute(x.shape, lambda i, j: centred[i, j] * rg.rsqrt(variance[i, 0] + 1e-5), name="norm")
-
-
-def largest_products(x, w):
-    c, k = rg.reduce_axis("c", 6), rg.reduce_axis("k", 2)
-    return rg.compute((4, 8), lambda f, i: rg.max(x[c, i + k] * w[f, k], axis=(c, k)))
 
 
 def test_matmul_bias_relu_is_one_stage_with_an_epilogue():
@@ -238,17 +227,6 @@ def test_a_padding_of_a_padding_is_one_guard():
     assert show(graph.tensor_ops[0].result) == "(x[i - 2] if 0 <= i - 2 < 4 else 0.0)"
 
 
-def test_an_axis_is_not_split_by_what_does_not_divide_it():
-    x, k = *tensors(x=(3, 7)), rg.reduce_axis("k", 7)
-    graph = agree(rg.compute((5,), lambda i: rg.sum(x[i // 2, k], axis=k)), small_integers((3, 7)))
-    assert axes(graph) == [("i", 5, "spatial"), ("k", 7, "reduce")]
-
-
-def test_windows_that_overlap_are_no_digits_of_a_number():
-    x, w = tensors(x=(1, 4, 8, 8), w=(4, 2, 3, 3))
-    agree(rg.ops.conv2d(x, w, stride=2, padding="same", groups=2), small_integers(x.shape), small_integers(w.shape))
-
-
 def test_a_padded_view_of_a_producer_becomes_a_guarded_load():
     (x,) = tensors(x=(5,))
     rectified = rg.ops.relu(x)
@@ -306,77 +284,10 @@ def test_narrow_operands_are_widened_and_the_result_narrowed():
     assert show(op.result) == "float16(r)" and op.output.dtype == "float16"
 
 
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        (lambda: rg.ops.relu(*tensors(x=(4, 5, 6))), [120]),
-        (lambda: rg.ops.relu(*tensors(x=(1, 1))), [1]),
-        (lambda: rg.compute((), lambda: tensors(x=(3,))[0][2]), [1]),
-        (lambda: rg.ops.matmul(*tensors(a=(1, 1), b=(1, 1))), [1]),
-        (lambda: rg.ops.add(*tensors(a=(4, 5, 6), b=(5, 6))), [4, 30]),
-        (lambda: rg.ops.add(*tensors(a=(4, 5, 6), b=(5, 1))), [4, 5, 6]),
-        (lambda: rg.ops.permute(*tensors(x=(4, 5, 6)), (2, 0, 1)), [6, 20]),
-        (lambda: rg.ops.sum(*tensors(x=(4, 5, 6)), axis=(1, 2)), [4, 30]),
-        (lambda: rg.ops.sum(*tensors(x=(4, 5, 6)), axis=(0, 1)), [6, 20]),
-        (lambda: rg.ops.sum(*tensors(x=(4, 5, 6)), axis=1), [4, 6, 5]),
-        (lambda: rg.ops.sum(*tensors(x=(4, 5, 6))), [120]),
-        (lambda: rg.ops.batch_matmul(*tensors(a=(2, 3, 4, 5), b=(2, 3, 5, 6))), [6, 4, 6, 5]),
-        (lambda: rg.ops.matmul(*tensors(a=(1, 5), b=(5, 6))), [6, 5]),
-        (lambda: rg.ops.conv2d(*tensors(x=(1, 3, 8, 8), w=(4, 3, 1, 1))), [4, 64, 3]),
-        (lambda: rg.ops.conv2d(*tensors(x=(2, 3, 8, 8), w=(4, 3, 1, 1))), [2, 4, 64, 3]),
-        (lambda: rg.ops.conv2d(*tensors(x=(1, 3, 8, 8), w=(4, 3, 3, 3))), [4, 6, 6, 3, 3, 3]),
-        (lambda: rg.ops.conv2d(*tensors(x=(1, 6, 8, 8), w=(4, 3, 3, 3)), groups=2), [2, 2, 6, 6, 3, 3, 3]),
-    ],
-)
-def test_axes_merge_exactly_where_every_access_allows(make, expected):
-    graph = agree(make(), *(small_integers(b.shape, n) for n, b in enumerate(cut(make()).inputs)))
-    assert [extent for _, extent, _ in axes(graph)] == expected
-
-
-def test_a_reshape_reads_one_flat_axis():
-    (x,) = tensors(x=(6, 8))
-    view = rg.compute((4, 12), lambda i, j: x[(i * 12 + j) // 8, (i * 12 + j) % 8])
-    graph = agree(view, small_integers((6, 8)))
-    assert axes(graph) == [("i", 48, "spatial")] and show(graph.tensor_ops[0].result) == "x[i]"
-
-
 def test_original_shapes_stay_on_record():
     graph = canonicalize(rg.ops.relu(*tensors(x=(4, 5, 6))))
     assert (graph.inputs[0].shape, graph.outputs[0].shape) == ((4, 5, 6), (4, 5, 6))
     assert graph.tensor_ops[0].output.shape == (120,)
-
-
-@pytest.mark.parametrize("batch", [1, 2])
-def test_a_convolution_has_an_implicit_gemm_variant(batch):
-    x, w = tensors(x=(batch, 3, 8, 9), w=(4, 3, 3, 3))
-    graph = canonicalize(rg.ops.conv2d(x, w, padding=1, stride=2))
-    gemm = implicit_gemm(graph.tensor_ops[0])
-    assert [(a.extent, a.role) for a in gemm.axes] == [(4, "spatial"), (batch * 4 * 5, "spatial"), (27, "reduce")]
-    image, weight = gemm.body_loads()
-    assert [str(index) for index in weight.indices] == [gemm.axes[0].name, gemm.axes[2].name]
-    assert len(image.guard) == 2
-
-
-def test_grouped_convolution_keeps_its_groups_apart_in_the_implicit_gemm():
-    x, w = tensors(x=(2, 6, 8, 9), w=(4, 3, 3, 3))
-    gemm = implicit_gemm(canonicalize(rg.ops.conv2d(x, w, groups=2)).tensor_ops[0])
-    assert [a.extent for a in gemm.axes] == [2, 2, 2 * 6 * 7, 27]
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: rg.ops.matmul(*tensors(a=(6, 4), b=(4, 5))),
-        lambda: rg.ops.conv2d(*tensors(x=(1, 3, 8, 8), w=(4, 3, 1, 1))),
-        lambda: rg.ops.conv2d(*tensors(x=(1, 6, 8, 8), w=(6, 1, 3, 3)), groups=6),
-        lambda: rg.ops.sum(*tensors(x=(4, 5, 6)), axis=1),
-        lambda: rg.ops.softmax(*tensors(x=(4, 5))),
-        lambda: largest_products(*tensors(x=(6, 9), w=(4, 2))),
-        lambda: rg.ops.relu(*tensors(x=(4, 5))),
-    ],
-)
-def test_what_is_no_contraction_over_views_has_no_implicit_gemm(make):
-    assert implicit_gemm(canonicalize(make()).tensor_ops[0]) is None
 
 
 def test_stages_know_nothing_of_the_language_any_more():

@@ -1,8 +1,6 @@
 """Loading device specs: what is refused, and how; what is kept."""
 
 import json
-import os
-import socket
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,66 +19,7 @@ from rollergen.hal.load import (
     save_device,
 )
 from rollergen.hal.spec_rules import MOST_UNITS
-
-SMALL = {
-    "format": "rollergen.device.v1",
-    "name": "small",
-    "title": "A small device",
-    "units": {"value": 2, "source": "us", "kind": "measured", "note": "counted twice"},
-    "execution_width": 32,
-    "schedulers": 1,
-    "clock_mhz": 1000,
-    "memory_layers": [
-        {"name": "registers", "scope": "thread", "managed": True, "capacity_bytes": 1020, "transaction_bytes": 4},
-        {
-            "name": "shared", "scope": "unit", "managed": True, "capacity_bytes": 65536, "transaction_bytes": 128,
-            "bytes_per_clock": 128, "banks": 32, "bank_bytes": 4,
-        },
-        {
-            "name": "l2", "scope": "device", "managed": False, "capacity_bytes": 1 << 20, "transaction_bytes": 32,
-            "bandwidth_gb_s": 500, "sets": 2048, "ways": 16,
-        },
-        {
-            "name": "dram", "scope": "device", "managed": True, "capacity_bytes": 1 << 30, "transaction_bytes": 32,
-            "bandwidth_gb_s": 100, "bandwidth_nominal_gb_s": 120,
-        },
-    ],
-    "instructions": [
-        {
-            "name": "fma", "dtype": "float32", "accumulator_dtype": "float32", "m": 1, "n": 1, "k": 1, "lanes": 1,
-            "per_clock": 64, "latency_clocks": 4,
-        },
-    ],
-    "limits": {
-        "threads_per_block": 1024, "threads_per_unit": 2048, "blocks_per_unit": 16, "registers_per_thread": 255,
-        "registers_per_unit": 65536, "register_allocation": 8, "block_memory_bytes": 49152,
-    },
-    "launch_us": 2.5,
-    "targets": [{"language": "opencl", "arch": "", "dialect": {"b": "2", "a": "1"}}],
-    "costs": {"norm_exponent": 2, "keep_below": 0.6, "keep_above": 2.5},
-    "sources": {"us": "counted by us"},
-}  # fmt: skip
-
-REMOVED = object()
-
-
-def changed(path: list, value: object) -> bytes:
-    """SMALL with the item at `path` replaced, or taken out."""
-    document = json.loads(json.dumps(SMALL))
-    node = document
-    for step in path[:-1]:
-        node = node[step]
-    if value is REMOVED:
-        del node[path[-1]]
-    else:
-        node[path[-1]] = value
-    return json.dumps(document).encode()
-
-
-def refusal(content: bytes) -> str:
-    with pytest.raises(SpecError) as caught:
-        parse_device(content, "v100.json")
-    return str(caught.value)
+from tests.hal.small import REMOVED, SMALL, changed, refusal
 
 
 def figure(value: object, **more: object) -> dict:
@@ -225,97 +164,6 @@ def test_figures_that_contradict_each_other_are_refused(path, value, message):
         assert refusal(changed(path, value)).startswith("v100.json: " + message)
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_numbers_that_are_not_finite_are_refused_with_their_path(number):
-    content = changed(["memory_layers", 3, "bandwidth_gb_s"], "HERE").replace(b'"HERE"', number.encode())
-    assert refusal(content).startswith("v100.json: memory_layers[3].bandwidth_gb_s is ")
-    assert refusal(content).endswith("; expected a finite number")
-
-
-def test_a_key_that_stands_twice_is_refused():
-    content = json.dumps(SMALL).encode().replace(b'"schedulers": 1', b'"schedulers": 1, "schedulers": 2')
-    assert refusal(content) == 'v100.json: the key "schedulers" stands twice in one object'
-
-
-HOSTILE = {
-    "nested lists": b"[" * 400_000,
-    "nested objects": b'{"a":' * 150_000,
-    "a nested value": json.dumps(SMALL).encode()[:-1] + b', "notes": ' + b"[" * 300_000 + b"]" * 300_000 + b"}",
-    "quotes that never close": b'\\"' * 450_000,
-    "a text that never closes": b'{"' + b"a" * 900_000,
-    "a number of many digits": b'{"units": ' + b"9" * 900_000 + b"}",
-    "a hundred thousand unknown keys": json.dumps({f"k{i}": 0 for i in range(70_000)}).encode(),
-    "a hundred thousand layers": changed(["memory_layers"], [0] * 300_000),
-    "a large file": b" " * 1_000_001,
-    "a hundred thousand layers beside a parent's": json.dumps(
-        {"name": "x", "title": "x", "extends": "v100", "memory_layers": [{"name": f"l{i}"} for i in range(60_000)]}
-    ).encode(),
-    "a parent's name that never ends": b'{"name": "x", "title": "x", "extends": "' + b"v" * 900_000 + b'"}',
-    "a parent with quotes and newlines": changed(["extends"], 'v"100\n\u2028'),
-    "a name with quotes and newlines": changed(["name"], 'a"\n"; int main() {} //'),
-    "a name that ends in a newline": changed(["name"], "small\n"),
-    "a layer's name with a quote": changed(["memory_layers", 1, "name"], 'shared"'),
-    "an instruction's name with a newline": changed(["instructions", 0, "name"], "fma\n*/"),
-    "no text": bytes(range(128, 256)) * 1000,
-    "nothing": b"",
-    "no object": b"[]",
-}
-
-
-@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_files_are_refused_quickly_and_in_a_short_message(content):
-    parse_device(json.dumps(SMALL).encode(), "small.json")
-    start = time.process_time()
-    message = refusal(content)
-    assert time.process_time() - start < 2
-    assert len(message) < 600
-
-
-def test_a_file_of_a_gigabyte_is_refused_without_reading_it(tmp_path):
-    path = tmp_path / "huge.json"
-    with path.open("wb") as file:
-        file.truncate(1 << 30)  # sparse: takes no room
-    start = time.process_time()
-    with pytest.raises(SpecError, match=r"^huge\.json: the file has .* bytes; expected at most 1000000"):
-        load_device(path)
-    child = tmp_path / "child.json"
-    child.write_text('{"name": "x", "title": "x", "extends": "huge.json"}')
-    with pytest.raises(SpecError, match=r"^huge\.json: the file has"):
-        load_device(child)
-    assert time.process_time() - start < 1
-
-
-def a_pipe(path):
-    os.mkfifo(path)
-
-
-def a_socket(path):
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(path))
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-@pytest.mark.parametrize("make", [a_pipe, a_socket, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
-def test_what_is_no_file_is_refused_without_waiting_for_it(make, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # paths of sockets are short
-    make(Path("x.json"))
-    with pytest.raises(SpecError, match=r"^x\.json: cannot be read: .*; expected the file of a spec, or one of a100, "):
-        load_device("x.json")
-    Path("child.json").write_text('{"name": "child", "title": "child", "extends": "x.json"}')
-    with pytest.raises(SpecError, match=r'^child\.json: extends is "x\.json"; expected a file that can be read'):
-        load_device("child.json")
-
-
-@pytest.mark.parametrize("digits", [401, 10_000])
-@pytest.mark.parametrize("sign", ["", "-"])
-def test_an_integer_of_thousands_of_digits_is_refused_with_its_path(digits, sign):
-    content = changed(["memory_layers", 1, "banks"], "HERE").replace(b'"HERE"', f"{sign}{'7' * digits}".encode())
-    shown = (sign + "7" * 20)[:20]
-    assert refusal(content) == (
-        f"v100.json: memory_layers[1].banks is {shown}... ({digits} digits); expected a finite number"
-    )
-
-
 @pytest.mark.parametrize(
     "text", ["__attribute__((x))\n", "*/", "__kernel", "__attribute__((a(1))) ; int x", '__attribute__((a("b")))', "#define"]
 )
@@ -333,36 +181,6 @@ def test_steps_of_unrolled_loops_are_a_number(text):
 def test_attributes_are_taken():
     for text in ("", "__attribute__((min_vector_width(512)))", "__attribute__((a)) __attribute__((b(1, 2)))"):
         parse_device(changed(["targets", 0, "dialect", "kernel_attribute"], text), "small.json")
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.binary(max_size=200) | st.text(alphabet='{}[]":,0123456789truefalsn', max_size=200).map(str.encode))
-def test_any_bytes_are_either_a_device_or_a_spec_error(content):
-    assert refusal(content).startswith("v100.json: ")
-
-
-KEYS = st.sampled_from(["value", "source", "kind", "x"])
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner),
-    max_leaves=6,
-)
-PATHS = [
-    ["units"], ["memory_layers"], ["memory_layers", 1], ["memory_layers", 1, "banks"], ["memory_layers", 1, "name"],
-    ["instructions", 0], ["limits"], ["targets"], ["targets", 0, "dialect"], ["costs"], ["costs", "op_exp"], ["tlbs"],
-    ["sources"], ["provenance"], ["notes"], ["title"],
-]  # fmt: skip
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.sampled_from(PATHS), VALUES)
-def test_any_value_anywhere_gives_a_device_or_a_spec_error_and_nothing_else(path, value):
-    try:
-        device = parse_device(changed(path, value), "small.json")
-    except SpecError as error:
-        assert str(error).startswith("small.json: ")
-    else:
-        assert device.name == "small"
 
 
 def test_a_figure_is_a_number_or_a_number_with_its_origin():
