@@ -27,7 +27,7 @@ def bench() -> None:
 @bench.command("list")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def list_(as_json: bool) -> None:
-    """What can be measured, and which results there are."""
+    """List what can be measured, and the results that are kept."""
     root = scripts.checkout()
     kept = sorted(path.name for path in (root / "benches" / "results").glob("*.json"))
     found = scripts.scripts(root)
@@ -41,8 +41,13 @@ def list_(as_json: bool) -> None:
     console.print(f"{len(kept)} result files in {root / 'benches' / 'results'}", highlight=False)
 
 
+def _benches(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of benches for a shell to complete."""
+    return [one.name for one in scripts.scripts(scripts.checkout()) if one.name.startswith(incomplete)]
+
+
 @bench.command(context_settings={"ignore_unknown_options": True}, short_help="Run one bench.")
-@click.argument("name")
+@click.argument("name", shell_complete=_benches)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(name: str, arguments: tuple[str, ...]) -> None:
     """Run the bench NAME with its own ARGUMENTS; what it measures is kept under benches/results/."""
@@ -92,7 +97,7 @@ def _how(step: Step, ended: Ended) -> str:
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("bench_report.html"))
 @click.option("--readme", is_flag=True, help="Also write the figures of README.md and docs/ anew from the results.")
 def report(out: Path, readme: bool) -> None:
-    """All committed results as one self-contained HTML page."""
+    """Write all committed results as one self-contained HTML page."""
     root = scripts.checkout()
     _write_page(root, out)
     if readme:

@@ -26,7 +26,7 @@ def cache() -> None:
 @cache.command("list")
 @_json
 def list_(as_json: bool) -> None:
-    """What is kept, newest first."""
+    """List what is kept, newest first."""
     from rollergen.gate.footprint import bytes_text
     from rollergen.store import admin
     from rollergen.store.location import store_path

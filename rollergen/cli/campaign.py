@@ -79,7 +79,7 @@ def run_(plan: Path, scheduler: str | None, workers: int, store: Path | None, as
 @_store
 @_json
 def status(plan: Path, store: Path | None, as_json: bool) -> None:
-    """How many tasks of PLAN the store has."""
+    """Say how many tasks of PLAN the store has."""
     from rollergen.campaign.plan import read_plan
     from rollergen.store.deliveries import finished
 

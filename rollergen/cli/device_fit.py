@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from rollergen.cli.output import console
+from rollergen.cli.output import console, devices
 from rollergen.errors import ArgumentError
 from rollergen.explain.device_fit import MOST_FIGURES, DeviceFit, fit_device, sample
 from rollergen.hal.load import save_device
@@ -23,7 +23,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("fit")
-@click.argument("device")
+@click.argument("device", shell_complete=devices)
 @click.argument("records", nargs=-1, type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("-o", "--output", type=_FILE, metavar="FILE.json", help="Write the corrected spec; else nothing is.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.json.")

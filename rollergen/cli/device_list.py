@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from rollergen.cli.output import console, refuse_unknown
+from rollergen.cli.output import console, devices, refuse_unknown
 from rollergen.errors import DeviceError
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import every_spec
@@ -22,7 +22,7 @@ MODELLED = "modelled only"
 
 
 @click.command("list")
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=devices)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def list_devices(names: tuple[str, ...], as_json: bool) -> None:
     """List the devices (or just NAMES, which may be .json files) and what each one is."""

@@ -11,7 +11,7 @@ import click
 from rich.table import Column, Table
 
 from rollergen.cli.device_facts import as_json_option, loaded
-from rollergen.cli.output import console, progress_bar
+from rollergen.cli.output import console, devices, operators, progress_bar
 from rollergen.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @click.command("sensitivity")
-@click.argument("device")
-@click.argument("problem", required=False)
+@click.argument("device", shell_complete=devices)
+@click.argument("problem", required=False, shell_complete=operators)
 @click.argument("sizes", nargs=-1, type=click.UNPROCESSED)
 @click.option("--figure", "figures", multiple=True, metavar="FIGURE", help="Only this one; may be given often.")
 @click.option("--quick", is_flag=True, help="Stop at the first thing that a figure moves: tells what is dead.")

@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 
 from rollergen.cli.device_facts import as_json_option, parse_settings
-from rollergen.cli.output import console
+from rollergen.cli.output import console, devices, operators
 from rollergen.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ ALL = "all"
 
 
 @click.command("what-if")
-@click.argument("device")
-@click.argument("problem")
+@click.argument("device", shell_complete=devices)
+@click.argument("problem", shell_complete=operators)
 @click.argument("sizes", nargs=-1, type=click.UNPROCESSED)
 @click.option("--set", "settings", multiple=True, metavar="FIGURE=VALUE", help="May be given often.")
 @click.option("--dtype", default="float32", show_default=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from typing import Any
 
 import click
 
@@ -31,9 +32,16 @@ class ListByDefault(Told):
         near = get_close_matches(args[0], COMMANDS, 1, 0.7) if len(args) > 1 else ()
         if near and near[0] != args[0] and args[0] not in known_names():
             raise click.UsageError(f"{args[0]!r} is no command of devices and no device; did you mean {near[0]}?")
-        if not args or args[0] not in {*COMMANDS, *ctx.help_option_names}:
+        completing = ctx.resilient_parsing and not args
+        if not completing and (not args or args[0] not in {*COMMANDS, *ctx.help_option_names}):
             args = ["list", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        named = [CompletionItem(name) for name in known_names() if name.startswith(incomplete)]
+        return [*super().shell_complete(context, incomplete), *named]
 
 
 @click.group(cls=ListByDefault)

@@ -32,13 +32,15 @@ constants_option = click.option(
 )  # fmt: skip
 
 
-def _operators(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def operators(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of operators for a shell to complete."""
     from rollergen.bench.catalogue import OPERATORS
 
     return [name for name in OPERATORS if name.startswith(incomplete)]
 
 
-def _devices(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def devices(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of devices for a shell to complete."""
     from rollergen.hal.load import known_names
 
     return [name for name in known_names() if name.startswith(incomplete)]
@@ -63,14 +65,14 @@ def _known(context: click.Context, parameter: click.Parameter, device: str | Non
 
 
 device_option = click.option(
-    "--device", shell_complete=_devices, callback=_known, help="A name or a .json file; default: the best present."
+    "--device", shell_complete=devices, callback=_known, help="A name or a .json file; default: the best present."
 )
 
 
 def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The arguments and options of every command that builds a kernel."""
     decorators = (
-        click.argument("problem", shell_complete=_operators),
+        click.argument("problem", shell_complete=operators),
         click.argument("sizes", nargs=-1, type=click.UNPROCESSED),
         device_option,
         click.option("--dtype", default="float32", show_default=True, help="Element type of every tensor."),

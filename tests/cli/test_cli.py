@@ -302,6 +302,11 @@ def test_every_command_is_told_in_one_line_and_completed():
         ("build", "softm", ["softmax"]),
         ("build softmax --device", "v100", ["v100", "v100-sxm2"]),
         ("explain relu --device", "mali", ["mali-g71"]),
+        ("devices", "v100", ["v100", "v100-sxm2"]),
+        ("devices", "sens", ["sensitivity"]),
+        ("devices show", "mi5", ["mi50"]),
+        ("devices what-if v100", "softm", ["softmax"]),
+        ("bench run", "accur", ["accuracy"]),
     ],
 )
 def test_shells_complete_commands_operators_and_devices(words, last, found):
