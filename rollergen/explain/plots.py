@@ -50,7 +50,7 @@ class Plot:
         return target
 
     def _repr_svg_(self) -> str:
-        return self._drawn("svg").decode()
+        return self._drawn("svg").decode().replace("<svg ", '<svg style="max-width: 100%; height: auto" ', 1)
 
     def _drawn(self, kind: str) -> bytes:
         written = io.BytesIO()

@@ -80,6 +80,11 @@ def test_a_plot_is_saved_as_its_path_says_and_always_the_same(kernel, suffix, he
     assert written[0].startswith(head) and written[0] == written[1]
 
 
+def test_notebooks_shrink_a_plot_to_their_page(kernel):
+    (opened,) = re.findall(r"<svg [^>]*>", kernel.plot()._repr_svg_())
+    assert 'style="max-width: 100%; height: auto"' in opened and "viewBox" in opened
+
+
 def test_another_suffix_is_refused(kernel, tmp_path):
     with pytest.raises(ArgumentError, match=r"expected a file in \.svg, \.png, \.pdf"):
         kernel.plot().save(tmp_path / "a.bmp")
