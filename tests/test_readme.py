@@ -22,6 +22,40 @@ def test_the_example_runs_and_is_right(capsys):
     assert "<- binds" in capsys.readouterr().out
 
 
+def claims(text):
+    """Each sentence, each part of one between semicolons, and each row of a table; no code, heading or picture."""
+    plain = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL)
+    plain = re.sub(r"^\|[^\n]*\|\n\|[-|]+\|$", "", plain, flags=re.MULTILINE)  # heads of tables
+    for block in re.split(r"\n\n|\n(?=[-|#!])", plain):
+        if block.startswith("|"):
+            yield block
+        elif not block.startswith(("#", "!")):
+            yield from filter(None, re.split(r"(?<=[.;])\s+", " ".join(block.removeprefix("- ").split())))
+
+
+def shows(target):
+    """Whether a link leads to a result, a test, or a page whose lines the tests run or that has links to these."""
+    path = ROOT / target.partition("#")[0]
+    if path == ROOT:
+        return f"\n## {target[1:].capitalize()}\n" in README
+    page = path.read_text() if path.suffix == ".md" else ""
+    kept = ("benches/results/", "tests/", "noxfile.py", "LICENSE", "CITATION.cff")
+    return target.startswith(kept) or "```pycon" in page or "benches/results/" in page or "tests/" in page
+
+
+def test_every_claim_leads_to_what_shows_it():
+    """But rows of devices on which nothing was tried."""
+    found = [one for one in claims(README) if not one.endswith(" no | no | no |")]
+    bare = [one for one in found if not any(shows(target) for target in re.findall(r"\]\(([^)\s]+)\)", one))]
+    assert len(found) > 30 and bare == []
+
+
+def test_a_claim_without_a_link_is_found():
+    text = "A sentence. One [linked](tests/a.py); one not.\n- A point.\n\n| head |\n|---|\n| row |\n```\ncode.\n```\n"
+    assert list(claims(text)) == ["A sentence.", "One [linked](tests/a.py);", "one not.", "A point.", "| row |"]
+    assert shows("tests/test_readme.py") and not shows("docs/glossary.md")
+
+
 def test_every_operator_named_is_there():
     import rollergen as rg
 
