@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rollergen.construct.roles import contraction_roles
-from rollergen.expr.aligned_rows import aligned_rows
+from rollergen.expr.aligned_rows import aligned_rows, rows_along_sum
 from rollergen.expr.dots import dot_products
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.inner_sums import sums_inside
 from rollergen.expr.joining import joined
@@ -20,7 +21,7 @@ from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.lane_windows import window_places
-from rollergen.program.matrix import ROW_BYTES, TF32
+from rollergen.program.matrix import ROW_BYTES, TF32, factor_dtype
 from rollergen.tile.rules import ALL_SHAPES, CodeShapes, contiguous_axis, vector_lanes
 
 
@@ -57,13 +58,24 @@ def variants(op: TensorOp, device: Device, shapes: CodeShapes = ALL_SHAPES) -> I
     yield from _staged_variants(op)
     if shapes.matrix_instructions and _by_matrices(op, device):
         yield from _gathered_variants(op)
-    rows = aligned_rows(op, ROW_BYTES) if device.kind.matrix_instructions else None
-    if rows is not None:
-        yield from _variant("aligned rows", rows.copies, rows.op)
+    yield from _aligned_variants(op, device)
     prepared = _dots(op, device) if shapes.dot_products and device.kind.dot_products else None
     if prepared is not None:
         for one in _staged_variants(prepared.op):
             yield replace(one, name=f"dot products, {one.name}", copies=joined(prepared.copies, one.op))
+
+
+def _aligned_variants(op: TensorOp, device: Device) -> Iterator[Variant]:
+    """Products over factors that are copied into rows which vectors move, along the sum where matrix instructions want
+    that."""
+    for rows in aligned_rows(op, ROW_BYTES):
+        names = [one.loads()[0].buffer.name for one in rows.copies]
+        yield from _variant(f"aligned rows of {' and '.join(names)}", rows.copies, rows.op)
+    factors = {factor_dtype(one) for one in device.instructions if one.is_matrix}
+    turned = {dtype for dtype in factors if ITEMSIZE[dtype] != 2}
+    along = rows_along_sum(op, ROW_BYTES) if turned & {load.dtype for load in op.body_loads()} else None
+    if along is not None:
+        yield from _variant("aligned rows along the sum", along.copies, along.op)
 
 
 def _dots(op: TensorOp, device: Device) -> Prepared | None:

@@ -5,54 +5,58 @@ Like packing, each copy is an ordinary elementwise tensor op into a temporary.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations
 from math import prod
 
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.guards import secured
 from rollergen.expr.index import Index
 from rollergen.expr.packing import Prepared, fresh_buffer, replace_load
-from rollergen.expr.tensor_op import Axis, TensorOp
-from rollergen.expr.values import Binary, Buffer, Cast, Load, Value, Within
+from rollergen.expr.tensor_op import TensorOp
+from rollergen.expr.values import Binary, Buffer, Cast, Load, Value, Within, transform
 
 REUSE = 256
 """Results for which an element of each copied factor is read, at least: a copy reads and writes it once more."""
 
 
-def aligned_rows(op: TensorOp, row_bytes: int) -> Prepared | None:
-    """`op` over factors whose rows along the reduce axis are multiples of `row_bytes`, and the copies that make them.
+def aligned_rows(op: TensorOp, row_bytes: int) -> Iterator[Prepared]:
+    """`op` over factors whose rows are multiples of `row_bytes`, and the copies that make them: for all factors whose
+    rows are none, then for fewer of them.
 
-    The factor of shape [.., k, ..] becomes one of shape [its spatial axes.., k'], where k' is the least multiple at or
-    above k, with zeros behind k.  None where `op` is no sum of products of two plain loads over one axis, where rows
-    are aligned, or where few results read what would be copied.
+    A factor of shape [.., r] becomes one of shape [.., r'], where r' is the least multiple at or above r, with zeros
+    behind r.  The axis of its rows is as long in `op`, which stores no results behind r.  Nothing where `op` is no sum
+    of products of two plain loads over one axis, where rows are aligned, or where few results read what would be
+    copied.
     """
-    loads = _factors(op)
-    if not loads:
-        return None
-    (k,) = op.of_role("reduce")
-    elements = max(1, row_bytes // min(ITEMSIZE[load.dtype] for load in loads))
-    longer = -(-k.extent // elements) * elements
-    chosen = [load for load in loads if longer > k.extent or load.buffer.shape[-1] % elements]
+    misaligned = [load for load in _factors(op) if load.buffer.shape[-1] % _multiple(op, row_bytes)]
+    often = [load for load in misaligned if _reuse(op, load) >= REUSE]
+    for count in range(len(often), 0, -1):
+        for chosen in combinations(often, count):
+            yield _over_copies(op, [(load, _axes(load)) for load in chosen], row_bytes)
+
+
+def rows_along_sum(op: TensorOp, row_bytes: int) -> Prepared | None:
+    """`op` over factors whose rows run along the reduce axis and are multiples of `row_bytes`, and the copies that make
+    them: as `aligned_rows`, for all factors that lie otherwise."""
+    rows = {load: (*(axis for axis in _axes(load) if axis != _k(op)), _k(op)) for load in _factors(op)}
+    misaligned = lambda load: load.buffer.shape[-1] % _multiple(op, row_bytes)
+    chosen = [load for load, axes in rows.items() if axes != _axes(load) or misaligned(load)]
     if not chosen or any(_reuse(op, load) < REUSE for load in chosen):
         return None
-    copies, made = [], replace(op, axes=tuple(replace(a, extent=longer) if a == k else a for a in op.axes))
-    for load in chosen:
-        copy = _copy(made, load, k, longer)
-        places = tuple(Index.axis(axis.name) for axis in copy.axes)
-        copies.append(copy)
-        made = replace_load(made, load, Load(copy.output, places))
-    return Prepared(tuple(copies), made)
+    return _over_copies(op, [(load, rows[load]) for load in chosen], row_bytes)
 
 
 def _factors(op: TensorOp) -> tuple[Load, ...]:
     """The loads that are multiplied; none where the tensor op is something else."""
     if len(op.reductions) != 1 or len(op.of_role("reduce")) != 1 or op.of_role("row") or op.where:
         return ()
-    (reduction,), (k,) = op.reductions, op.of_role("reduce")
     found: dict[Load, None] = {}
-    for body in reduction.bodies:
+    for body in op.reductions[0].bodies:
         parts = (body.a, body.b) if isinstance(body, Binary) and body.op == "mul" else ()
-        factors = [_plain(part, k.name) for part in parts]
-        if reduction.combiner.name != "sum" or not factors or None in factors:
+        factors = [_plain(part, _k(op)) for part in parts]
+        if op.reductions[0].combiner.name != "sum" or not factors or None in factors:
             return ()
         found |= dict.fromkeys(factors)  # type: ignore[arg-type]
     return tuple(found)
@@ -68,15 +72,51 @@ def _plain(value: Value, k: str) -> Load | None:
     return load if plain and len(load.axes()) == len(axes) else None
 
 
+def _axes(load: Load) -> tuple[str, ...]:
+    """The axis of each dimension of a plain load."""
+    return tuple(min(index.axes()) for index in load.indices)
+
+
+def _k(op: TensorOp) -> str:
+    return op.of_role("reduce")[0].name
+
+
+def _multiple(op: TensorOp, row_bytes: int) -> int:
+    """Elements that rows are multiples of."""
+    return max(1, row_bytes // min(ITEMSIZE[load.dtype] for load in _factors(op)))
+
+
 def _reuse(op: TensorOp, load: Load) -> int:
     return prod(axis.extent for axis in op.of_role("spatial") if axis.name not in load.axes())
 
 
-def _copy(op: TensorOp, load: Load, k: Axis, longer: int) -> TensorOp:
-    """``rows[its spatial axes.., k'] = load``, zero behind k."""
-    own = [axis for axis in op.of_role("spatial") if axis.name in load.axes()]
-    axes = (*own, Axis(k.name, longer))
-    name = fresh_buffer(op, f"{load.buffer.name}_rows")
+def _over_copies(op: TensorOp, chosen: Sequence[tuple[Load, tuple[str, ...]]], row_bytes: int) -> Prepared:
+    """`op` over copies of the factors, each with its axes in the order given."""
+    multiple = _multiple(op, row_bytes)
+    longer = {axes[-1]: -(-op.axis(axes[-1]).extent // multiple) * multiple for _, axes in chosen}
+    made = replace(op, axes=tuple(replace(axis, extent=longer.get(axis.name, axis.extent)) for axis in op.axes))
+    copies = []
+    for load, axes in chosen:
+        copies.append(_copy(made, load, axes))
+        made = replace_load(made, load, Load(copies[-1].output, tuple(map(Index.axis, axes))))
+    return Prepared(tuple(copies), _within(made, op))
+
+
+def _copy(made: TensorOp, load: Load, names: tuple[str, ...]) -> TensorOp:
+    """``rows[names..] = load``, zero behind its rows."""
+    axes = tuple(replace(made.axis(name), role="spatial") for name in names)
+    name = fresh_buffer(made, f"{load.buffer.name}_rows")
     rows = Buffer(name, tuple(axis.extent for axis in axes), load.dtype, "temporary")
-    guard = (Within(Index.axis(k.name), 0, k.extent),) if longer > k.extent else ()
-    return TensorOp(rows, axes, tuple(Index.axis(axis.name) for axis in axes), replace(load, guard=guard))
+    source = secured(load, {axis.name: (0, axis.extent - 1) for axis in axes}) or load
+    return TensorOp(rows, axes, tuple(map(Index.axis, names)), source)
+
+
+def _within(made: TensorOp, op: TensorOp) -> TensorOp:
+    """`made`, whose axes may be longer than those of `op`, with no access behind theirs."""
+    ends = [Within(Index.axis(a.name), 0, a.extent) for a in op.of_role("spatial") if made.axis(a.name) != a]
+    ranges = made.ranges()
+    kept = lambda value: secured(value, ranges) if isinstance(value, Load) else None
+    reductions = tuple(
+        replace(one, bodies=tuple(transform(body, kept) for body in one.bodies)) for one in made.reductions
+    )
+    return replace(made, reductions=reductions, result=transform(made.result, kept), where=tuple(ends))

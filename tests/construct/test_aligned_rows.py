@@ -30,45 +30,63 @@ def product(m, n, k, dtype, transpose_b=False):
 
 
 def rows_of(expression, on):
-    """The variant over aligned rows; None where there is none."""
+    """The variants over aligned rows."""
     (op,) = canonicalize(expression).tensor_ops
-    return next((one for one in variants(op, device(on)) if one.name == "aligned rows"), None)
+    return [one for one in variants(op, device(on)) if one.name.startswith("aligned rows")]
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("transpose_b", [False, True])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 @pytest.mark.parametrize("on", ["a100", "v100"])
 @pytest.mark.every(3)
 def test_text_and_interpreter_compute_the_definition_over_aligned_rows(on, dtype, transpose_b, monkeypatch):
     monkeypatch.setattr(aligned_rows, "REUSE", 1)
     expression = product(141, 203, 69, dtype, transpose_b)
-    variant, graph = rows_of(expression, on), canonicalize(expression)
-    rules, tolerance = AlignmentRules(), 2.0**-11 if dtype == "float16" else 0.0
-    found = [*matrix_candidates(variant, device(on), rules, 2, Ledger())][:1]
-    found += [*ThreadSpace(variant, device(on), rules).candidates(2, Ledger())][:1]
-    for one in found:
-        program = program_of(graph, device(on), (one,)).program
-        check(program, device(on))
-        arrays = small_integers(program)
-        got = executed(program, emit(program, device(on), "cuda"), arrays)
-        assert_values(expression, program, got, arrays, None, tolerance)
-        counted = interpret(program, arrays, device(on)).outputs
-        assert_values(expression, program, counted, arrays, None, tolerance)
-        if "mma" in one.variant:
-            assert all(copy.vector == 8 for copy in program.stages[-1].copies)
+    graph, rules, tolerance = canonicalize(expression), AlignmentRules(), 2.0**-11 if dtype == "float16" else 0.0
+    found = rows_of(expression, on)
+    assert len(found) == (3 if dtype == "float16" or on == "v100" else 4)
+    for variant in found:
+        picked = [*matrix_candidates(variant, device(on), rules, 2, Ledger())][:1]
+        picked += [*ThreadSpace(variant, device(on), rules).candidates(2, Ledger())][:1]
+        for one in picked:
+            program = program_of(graph, device(on), (one,)).program
+            check(program, device(on))
+            arrays = small_integers(program)
+            got = executed(program, emit(program, device(on), "cuda"), arrays)
+            assert_values(expression, program, got, arrays, None, tolerance)
+            counted = interpret(program, arrays, device(on)).outputs
+            assert_values(expression, program, counted, arrays, None, tolerance)
+            if "mma" in one.variant and "A and B" in one.variant:
+                assert all(copy.vector == 8 for copy in program.stages[-1].copies)
+
+
+def test_an_operator_after_the_product_reads_nothing_behind_its_operands(monkeypatch):
+    monkeypatch.setattr(aligned_rows, "REUSE", 1)
+    expression = rg.ops.relu(product(33, 45, 37, "float32") + T("c", (45,)))
+    variant, *_ = rows_of(expression, "v100")
+    assert [axis.extent for axis in variant.op.axes] == [33, 48, 40]
+    one = next(ThreadSpace(variant, device("v100"), AlignmentRules()).candidates(2, Ledger()))
+    program = program_of(canonicalize(expression), device("v100"), (one,)).program
+    arrays = small_integers(program)
+    assert_values(expression, program, interpret(program, arrays, device("v100")).outputs, arrays, None, 0.0)
 
 
 def copied(expression, on):
-    variant = rows_of(expression, on)
-    return [] if variant is None else [one.output.name for one in variant.copies]
+    return [[copy.output.name for copy in one.copies] for one in rows_of(expression, on)]
 
 
 def test_only_misaligned_factors_that_are_read_often_are_copied():
     assert copied(product(512, 512, 512, "float16"), "a100") == []
-    assert copied(product(512, 512, 513, "float16"), "a100") == ["A_rows", "B_rows"]
-    assert copied(product(512, 513, 512, "float16"), "a100") == ["B_rows"]  # A's rows are 512 elements long
-    assert copied(product(8, 513, 513, "float16"), "a100") == []
+    assert copied(product(512, 512, 513, "float16"), "a100") == [["A_rows"]]  # B's rows are 512 elements long
+    assert copied(product(512, 513, 513, "float16"), "a100") == [["A_rows", "B_rows"], ["A_rows"], ["B_rows"]]
+    assert copied(product(8, 513, 513, "float16"), "a100") == [["A_rows"]]
+    assert copied(product(8, 513, 512, "float16"), "a100") == []
+
+
+def test_matrix_instructions_for_bytes_read_rows_along_the_sum():
+    assert copied(product(512, 512, 512, "int8"), "a100") == [["B_rows"]]
+    assert copied(product(512, 512, 512, "int8", transpose_b=True), "a100") == []
 
 
 @pytest.mark.parametrize("on", ["a100", "h200"])
