@@ -12,11 +12,12 @@ import numpy as np
 
 from rollergen.construct.candidate import Candidate, best, candidates_text, variants_text
 from rollergen.construct.chains import chain_candidates
+from rollergen.construct.edges import edge_candidates
 from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.ledger import Account, Ledger, waste_limit, waste_of
 from rollergen.construct.matrix_space import matrix_candidates
 from rollergen.construct.reductions import inner_product_candidates, reduction_candidates, row_candidates
-from rollergen.construct.rename import rename_buffers
+from rollergen.construct.rename import renamed, with_names
 from rollergen.construct.roles import CHAIN, CONTRACTION, ELEMENTWISE, REDUCTION, ROW, SCAN, contraction_roles, kind_of
 from rollergen.construct.scans import scan_candidates
 from rollergen.construct.serial_space import serial_candidates
@@ -157,7 +158,14 @@ def choice(
     """
     with collected_drops() as everything:
         spaces, ledger = as_far_as_possible(_spaces(op, device, rules, search), "the spaces"), Ledger()
-        found = best(_admitted(_all_candidates(spaces, count, ledger), device, rules, room, ledger), count)
+        admitted = lambda some: best(_admitted(some, device, rules, room, ledger), count)
+        found = admitted(_all_candidates(spaces, count, ledger))
+        if found and device.kind.threads and rules.shapes.edges_apart:
+            shaped = lambda own, shapes: choice(
+                own, device, replace(rules, shapes=shapes), count, room, search
+            ).candidates
+            apart = edge_candidates(op, rules.shapes, found[0].seconds, shaped)
+            found = best([*found, *admitted(as_far_as_possible(apart, "edges"))], count)
     return Choice(tuple(found), ledger.account(everything))
 
 
@@ -263,7 +271,7 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
 
 def _variant_spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
     """Of each variant of a contraction."""
-    for variant in variants(op, device, rules.shapes):
+    for variant in variants(op, device, rules.shapes, tf32=rules.tf32):
         if not device.kind.threads:
             yield partial(serial_candidates, variant, device, rules, search=search)
         else:
@@ -304,8 +312,8 @@ def program_of(graph: Graph, device: Device, pick: Sequence[Candidate]) -> Ranke
     stages: list[Stage] = []
     temporaries: list[Buffer] = list(graph.temporaries)
     for one in pick:
-        mapping = _renamed(one.temporaries, {b.name for b in (*temporaries, *graph.inputs, *graph.outputs)})
-        stages.extend(_with_names(stage, mapping) for stage in one.stages)
+        mapping = renamed(one.temporaries, {b.name for b in (*temporaries, *graph.inputs, *graph.outputs)})
+        stages.extend(with_names(stage, mapping) for stage in one.stages)
         temporaries.extend(mapping.get(b.name, b) for b in one.temporaries)
     program = RProgram(device.name, graph.inputs, graph.outputs, _numbered(stages), tuple(temporaries))
     return Ranked(with_launches(program, device), tuple(one.variant for one in pick), sum(one.seconds for one in pick))
@@ -319,25 +327,6 @@ def _numbered(stages: Sequence[Stage]) -> tuple[Stage, ...]:
         used[stage.name] = used.get(stage.name, 0) + 1
         named.append(stage if used[stage.name] == 1 else replace(stage, name=f"{stage.name}_{used[stage.name]}"))
     return tuple(named)
-
-
-def _renamed(buffers: Sequence[Buffer], taken: set[str]) -> dict[str, Buffer]:
-    """New names for temporaries that clash with buffers of the graph."""
-    mapping = {}
-    for buffer in buffers:
-        name = buffer.name
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        if name != buffer.name:
-            mapping[buffer.name] = replace(buffer, name=name)
-    return mapping
-
-
-def _with_names(stage: Stage, mapping: dict[str, Buffer]) -> Stage:
-    if not mapping:
-        return stage
-    return replace(stage, op=rename_buffers(stage.op, {old: b.name for old, b in mapping.items()}))
 
 
 def require_fit(graph: Graph, device: Device) -> None:

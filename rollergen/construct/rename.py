@@ -1,12 +1,13 @@
-"""Buffers of a tensor op under other names."""
+"""Buffers of a tensor op, or of a stage, under other names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, Take, Value, read_of, transform, with_read
+from rollergen.program.rprogram import Stage
 
 
 def rename_buffers(op: TensorOp, names: Mapping[str, str]) -> TensorOp:
@@ -30,3 +31,23 @@ def rename_buffers(op: TensorOp, names: Mapping[str, str]) -> TensorOp:
         reductions=reductions,
         result=transform(op.result, change),
     )
+
+
+def renamed(buffers: Sequence[Buffer], taken: set[str]) -> dict[str, Buffer]:
+    """New names for temporaries that clash with what is ``taken``, to which their names are added."""
+    mapping = {}
+    for buffer in buffers:
+        name = buffer.name
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        if name != buffer.name:
+            mapping[buffer.name] = replace(buffer, name=name)
+    return mapping
+
+
+def with_names(stage: Stage, mapping: dict[str, Buffer]) -> Stage:
+    """`stage` with the buffers that `mapping` renames under their new names."""
+    if not mapping:
+        return stage
+    return replace(stage, op=rename_buffers(stage.op, {old: b.name for old, b in mapping.items()}))

@@ -42,12 +42,15 @@ class Variant:
     unrolled: bool = False
 
 
-def variants(op: TensorOp, device: Device, shapes: CodeShapes = ALL_SHAPES) -> Iterator[Variant]:
+def variants(
+    op: TensorOp, device: Device, shapes: CodeShapes = ALL_SHAPES, *, tf32: bool = False
+) -> Iterator[Variant]:
     """Direct, padded (sliding windows along one flat axis) and implicit-GEMM variants, where they exist.
 
     Devices with a block layer gather while they stage, so they take the implicit GEMM; others want
     addresses that are constant shifts, so they take the padded variant.  ``shapes``: those by instructions for dot
-    products, and those for matrices alone, are left out where it forbids them.
+    products, those for matrices alone, and copies into aligned rows are left out where it forbids them.  ``tf32``: with
+    those for matrices of float32.
     """
     if not device.kind.threads:
         yield from _shifted_variants(op, device)
@@ -58,20 +61,21 @@ def variants(op: TensorOp, device: Device, shapes: CodeShapes = ALL_SHAPES) -> I
     yield from _staged_variants(op)
     if shapes.matrix_instructions and _by_matrices(op, device):
         yield from _gathered_variants(op)
-    yield from _aligned_variants(op, device)
+    if shapes.aligned_rows:
+        yield from _aligned_variants(op, device, tf32)
     prepared = _dots(op, device) if shapes.dot_products and device.kind.dot_products else None
     if prepared is not None:
         for one in _staged_variants(prepared.op):
             yield replace(one, name=f"dot products, {one.name}", copies=joined(prepared.copies, one.op))
 
 
-def _aligned_variants(op: TensorOp, device: Device) -> Iterator[Variant]:
+def _aligned_variants(op: TensorOp, device: Device, tf32: bool) -> Iterator[Variant]:
     """Products over factors that are copied into rows which vectors move, along the sum where matrix instructions want
     that."""
     for rows in aligned_rows(op, ROW_BYTES):
         names = [one.loads()[0].buffer.name for one in rows.copies]
         yield from _variant(f"aligned rows of {' and '.join(names)}", rows.copies, rows.op)
-    factors = {factor_dtype(one) for one in device.instructions if one.is_matrix}
+    factors = {factor_dtype(one) for one in device.instructions if one.is_matrix and (tf32 or one.dtype != TF32)}
     turned = {dtype for dtype in factors if ITEMSIZE[dtype] != 2}
     along = rows_along_sum(op, ROW_BYTES) if turned & {load.dtype for load in op.body_loads()} else None
     if along is not None:

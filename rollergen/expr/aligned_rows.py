@@ -30,7 +30,7 @@ def aligned_rows(op: TensorOp, row_bytes: int) -> Iterator[Prepared]:
     of products of two plain loads over one axis, where rows are aligned, or where few results read what would be
     copied.
     """
-    misaligned = [load for load in _factors(op) if load.buffer.shape[-1] % _multiple(op, row_bytes)]
+    misaligned = [load for load in plain_factors(op) if load.buffer.shape[-1] % _multiple(op, row_bytes)]
     often = [load for load in misaligned if _reuse(op, load) >= REUSE]
     for count in range(len(often), 0, -1):
         for chosen in combinations(often, count):
@@ -40,7 +40,7 @@ def aligned_rows(op: TensorOp, row_bytes: int) -> Iterator[Prepared]:
 def rows_along_sum(op: TensorOp, row_bytes: int) -> Prepared | None:
     """`op` over factors whose rows run along the reduce axis and are multiples of `row_bytes`, and the copies that make
     them: as `aligned_rows`, for all factors that lie otherwise."""
-    rows = {load: (*(axis for axis in _axes(load) if axis != _k(op)), _k(op)) for load in _factors(op)}
+    rows = {load: (*(axis for axis in _axes(load) if axis != _k(op)), _k(op)) for load in plain_factors(op)}
     misaligned = lambda load: load.buffer.shape[-1] % _multiple(op, row_bytes)
     chosen = [load for load, axes in rows.items() if axes != _axes(load) or misaligned(load)]
     if not chosen or any(_reuse(op, load) < REUSE for load in chosen):
@@ -48,8 +48,9 @@ def rows_along_sum(op: TensorOp, row_bytes: int) -> Prepared | None:
     return _over_copies(op, [(load, rows[load]) for load in chosen], row_bytes)
 
 
-def _factors(op: TensorOp) -> tuple[Load, ...]:
-    """The loads that are multiplied; none where the tensor op is something else."""
+def plain_factors(op: TensorOp) -> tuple[Load, ...]:
+    """The loads that a sum over one axis multiplies, each with an axis for a dimension; none where the tensor op is
+    something else."""
     if len(op.reductions) != 1 or len(op.of_role("reduce")) != 1 or op.of_role("row") or op.where:
         return ()
     found: dict[Load, None] = {}
@@ -83,7 +84,7 @@ def _k(op: TensorOp) -> str:
 
 def _multiple(op: TensorOp, row_bytes: int) -> int:
     """Elements that rows are multiples of."""
-    return max(1, row_bytes // min(ITEMSIZE[load.dtype] for load in _factors(op)))
+    return max(1, row_bytes // min(ITEMSIZE[load.dtype] for load in plain_factors(op)))
 
 
 def _reuse(op: TensorOp, load: Load) -> int:

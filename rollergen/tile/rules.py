@@ -55,6 +55,10 @@ class CodeShapes:
     ``split_reductions``: a reduction with few outputs may be cut into parts, put together by a second kernel.
     ``chains``: a contraction whose results weigh the terms of another one (attention) is computed block by block with
     it, on devices whose blocks are one thread; else each is a kernel of its own.
+    ``aligned_rows``: factors of products whose rows begin at no multiple of a vector may be copied into rows that do,
+    on devices whose threads share a block's layer.
+    ``edges_apart``: the last rows and columns of a product, where few are left behind whole tiles, may be kernels of
+    their own there.
     """
 
     shuffles: bool = True
@@ -76,6 +80,8 @@ class CodeShapes:
     block_order: bool = True
     split_reductions: bool = True
     chains: bool = True
+    aligned_rows: bool = True
+    edges_apart: bool = True
 
 
 ALL_SHAPES = CodeShapes()
