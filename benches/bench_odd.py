@@ -1,4 +1,5 @@
-"""What one element more costs: ``python benches/bench_odd.py [--device NAME ...] [--dtype NAME ...] [--sizes N]``.
+"""What one element more costs: ``python benches/bench_odd.py [--device NAME ...] [--dtype NAME ...] [--sizes N]
+[--jobs N]``.
 
 For N random products, whose three extents are multiples of 64 from 512 to 4,096, and those with one more row, column
 and step: the predicted times of the first choices, and their ratio.  No row of the second begins at a multiple of 16
@@ -8,6 +9,7 @@ bytes, and every tile overhangs.  Nothing is run.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import random
 from typing import Any
 
@@ -22,7 +24,7 @@ from rollergen.construct.planning import planned
 from rollergen.options import BuildOptions
 from rollergen.targets import resolve
 
-DEVICES = ("v100", "a100", "h200", "mi50")
+DEVICES, DTYPES = ("v100", "a100", "h200", "mi50"), ("float32", "float16", "bfloat16", "int8")
 LEAST, MOST, STEP = 512, 4096, 64
 AIM = 1.25
 """Times as long one element more along each axis may take."""
@@ -43,7 +45,8 @@ def seconds(size: Size, dtype: str, device: Any) -> float:
     return construct(planned(product, device), device, BuildOptions(), top_k=1)[0].seconds
 
 
-def row(sizes: list[Size], dtype: str, name: str) -> dict[str, Any]:
+def row(asked: tuple[list[Size], str, str]) -> dict[str, Any]:
+    sizes, dtype, name = asked
     device = resolve(name)
     even = np.array([seconds(size, dtype, device) for size in sizes])
     odd = np.array([seconds((size[0] + 1, size[1] + 1, size[2] + 1), dtype, device) for size in sizes])
@@ -59,20 +62,22 @@ def row(sizes: list[Size], dtype: str, name: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", nargs="*", default=DEVICES)
-    parser.add_argument("--dtype", nargs="*", default=["float32"])
+    parser.add_argument("--dtype", nargs="*", default=DTYPES)
     parser.add_argument("--sizes", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     sizes, rows = drawn(given.sizes, given.seed), []
-    for dtype in given.dtype:
-        for name in given.device:
-            rows.append(row(sizes, dtype, name))
-            print(rows[-1], flush=True)
+    asked = [(sizes, dtype, name) for dtype in given.dtype for name in given.device]
+    with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
+        for one in pool.imap(row, asked):
+            rows.append(one)
+            print(one, flush=True)
     table = Table(*rows[0])
     for one in rows:
         table.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in one.values()))
     Console(width=160).print(table)
-    keep("odd", {"seed": given.seed, "rows": rows})
+    keep("odd" if given.dtype == DTYPES else f"odd_{'_'.join(given.dtype)}", {"seed": given.seed, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rollergen.construct.roles import contraction_roles
-from rollergen.expr.aligned_rows import aligned_rows, rows_along_sum
+from rollergen.expr.aligned_rows import aligned_rows, rows_along_sum, with_longer_rows
 from rollergen.expr.dots import dot_products
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.implicit_gemm import implicit_gemm
@@ -65,6 +65,7 @@ def variants(
         yield from _aligned_variants(op, device, tf32)
     prepared = _dots(op, device) if shapes.dot_products and device.kind.dot_products else None
     if prepared is not None:
+        prepared = with_longer_rows(prepared, ROW_BYTES) if shapes.aligned_rows else prepared
         for one in _staged_variants(prepared.op):
             yield replace(one, name=f"dot products, {one.name}", copies=joined(prepared.copies, one.op))
 

@@ -14,7 +14,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.guards import secured
 from rollergen.expr.index import Index
 from rollergen.expr.packing import Prepared, fresh_buffer, replace_load
-from rollergen.expr.tensor_op import TensorOp
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Binary, Buffer, Cast, Load, Value, Within, transform
 
 REUSE = 256
@@ -46,6 +46,42 @@ def rows_along_sum(op: TensorOp, row_bytes: int) -> Prepared | None:
     if not chosen or any(_reuse(op, load) < REUSE for load in chosen):
         return None
     return _over_copies(op, [(load, rows[load]) for load in chosen], row_bytes)
+
+
+def with_longer_rows(made: Prepared, row_bytes: int) -> Prepared:
+    """`made`, the rows of whose elementwise copies are multiples of `row_bytes` where they run along a spatial axis of
+    the product, which alone reads them; `made` itself where there are no others."""
+    op, copies = made.op, []
+    read_twice = {load.buffer for copy in made.copies for load in copy.loads()}
+    for copy in made.copies:
+        multiple = max(1, row_bytes // ITEMSIZE[copy.output.dtype])
+        loads = [load for load in op.loads() if load.buffer == copy.output]
+        axis = _row_axis(op, loads[0]) if len(loads) == 1 and not copy.reductions else None
+        fits = axis is None or copy.output.shape[-1] != axis.extent or axis.extent % multiple == 0
+        if axis is None or fits or copy.output in read_twice:
+            copies.append(copy)
+            continue
+        extent = -(-axis.extent // multiple) * multiple
+        copies.append(_lengthened(copy, extent))
+        longer = replace(op, axes=tuple(replace(one, extent=extent) if one == axis else one for one in op.axes))
+        op = _within(replace_load(longer, loads[0], replace(loads[0], buffer=copies[-1].output)), op)
+    return Prepared(tuple(copies), op) if op is not made.op else made
+
+
+def _row_axis(op: TensorOp, load: Load) -> Axis | None:
+    """The spatial axis that is the index of a load's last dimension, and of nothing else there or in a bound."""
+    index, others = load.indices[-1], [*load.indices[:-1], *(bound.index for bound in load.guard)]
+    alone = lambda axis: index == Index.axis(axis.name) and all(axis.name not in one.axes() for one in others)
+    return next((axis for axis in op.of_role("spatial") if not op.where and alone(axis)), None)
+
+
+def _lengthened(copy: TensorOp, extent: int) -> TensorOp:
+    """The copy with rows of so many elements, what it reads behind its own being the fill of that."""
+    axes = (*copy.axes[:-1], replace(copy.axes[-1], extent=extent))
+    output = replace(copy.output, shape=(*copy.output.shape[:-1], extent))
+    ranges = {axis.name: (0, axis.extent - 1) for axis in axes}
+    kept = lambda value: secured(value, ranges) if isinstance(value, Load) else None
+    return replace(copy, axes=axes, output=output, result=transform(copy.result, kept))
 
 
 def plain_factors(op: TensorOp) -> tuple[Load, ...]:

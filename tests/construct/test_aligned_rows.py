@@ -72,6 +72,26 @@ def test_an_operator_after_the_product_reads_nothing_behind_its_operands(monkeyp
     assert_values(expression, program, interpret(program, arrays, device("v100")).outputs, arrays, None, 0.0)
 
 
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("on", ["v100", "mi50"])
+def test_words_of_bytes_lie_in_rows_of_whole_vectors(on, dtype):
+    expression = product(45, 33, 35, dtype)
+    (op,) = canonicalize(expression).tensor_ops
+    variant = next(one for one in variants(op, device(on)) if one.name.startswith("dot products"))
+    assert [copy.output.shape for copy in variant.copies] == [(45, 36), (9, 36)]
+    one = next(ThreadSpace(variant, device(on), AlignmentRules()).candidates(2, Ledger()))
+    assert [copy.vector for copy in one.stages[-1].copies if copy.to_layer != "registers"] == [1, 4]
+    program = program_of(canonicalize(expression), device(on), (one,)).program
+    check(program, device(on))
+    arrays = small_integers(program)
+    got = executed(program, emit(program, device(on), "cuda"), arrays)
+    assert_values(expression, program, got, arrays, None, 0.0)
+    assert_values(expression, program, interpret(program, arrays, device(on)).outputs, arrays, None, 0.0)
+    whole = canonicalize(product(45, 36, 35, dtype)).tensor_ops[0]
+    assert next(one for one in variants(whole, device(on)) if one.name.startswith("dot products")).op.where == ()
+
+
 def copied(expression, on):
     return [[copy.output.name for copy in one.copies] for one in rows_of(expression, on)]
 
