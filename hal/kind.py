@@ -27,7 +27,8 @@ class Kind:
     ``instruction_threads``: how many share one instruction; 1 where instructions have lanes of their own (``vectors``).
     ``masked_stores``, ``masked_loads``: (dtype, lanes) of vectors whose chosen lanes one instruction stores or loads.
     ``exchanges``: threads of one execution width may exchange registers (the spec says what that costs).
-    ``matrix_instructions``, ``asynchronous_copies``: it has them, and its language has words for them.
+    ``matrix_instructions``, ``asynchronous_copies``, ``box_copies`` (by an engine, in boxes): it has them, and its
+    language has words for them.
     ``dot_products``: dtypes of the numbers that its instructions for dot products multiply, for which its language has
     words.
     ``float64``: it computes in that; else functions of float32 are written without.
@@ -45,6 +46,7 @@ class Kind:
     exchanges: bool
     matrix_instructions: bool
     asynchronous_copies: bool
+    box_copies: bool
     dot_products: frozenset[tuple[str, str]]
     float64: bool
     bounds_registers: bool
@@ -83,6 +85,7 @@ def kind_of(device: Device) -> Kind:
         exchanges=several and dict(device.costs).get("shuffle_clocks", 0.0) > 0,
         matrix_instructions=shared is not None and languages[0].matrix_instructions and matrices,
         asynchronous_copies=copies and languages[0].asynchronous_copies,
+        box_copies=shared is not None and shared.box_extent > 0 and languages[0].box_copies,
         dot_products=frozenset().union(*dots) if languages[0].dot_products else frozenset(),
         float64=any(one.dtype == "float64" for one in device.instructions),
         bounds_registers=any(one.bounds_registers for one in languages),

@@ -116,6 +116,12 @@ class MemoryLayer:
         accepts="whole",
         default=0,
     )
+    box_extent: int = declared(
+        "the longest side, in elements, of a box that a copy engine brings from the backing store into this managed "
+        "layer beside the program (TMA); 0 or absent: there is no such engine",
+        accepts="whole",
+        default=0,
+    )
     block_reserved_bytes: int = declared(
         "of a managed layer of a unit, taken by the system for each block that runs, beside what the block asks for",
         accepts="whole",

@@ -126,6 +126,13 @@ def asynchronous_copies_fill_managed_memory(device: Device) -> Iterator[str]:
             yield f"{path} is {widest}; expected 0, or in a managed layer of a unit a power of 2 from 4"
 
 
+def boxes_fill_what_asynchronous_copies_fill(device: Device) -> Iterator[str]:
+    for number, layer in enumerate(device.layers):
+        if layer.box_extent and not layer.asynchronous_copy_bytes:
+            path = f"memory_layers[{number}].box_extent"
+            yield f"{path} is {layer.box_extent}; expected 0, or a layer with asynchronous_copy_bytes"
+
+
 def blocks_reserve_managed_memory(device: Device) -> Iterator[str]:
     for number, layer in enumerate(device.layers):
         if layer.block_reserved_bytes and (not layer.managed or layer.scope != "unit"):
@@ -261,6 +268,7 @@ RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     a_block_fits_a_unit,
     a_block_fits_the_managed_memory_of_a_unit,
     asynchronous_copies_fill_managed_memory,
+    boxes_fill_what_asynchronous_copies_fill,
     blocks_reserve_managed_memory,
     survival_falls_with_fill,
     float32_is_multiplied,

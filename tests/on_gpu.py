@@ -41,7 +41,7 @@ def run(source, arrays, modes=0, timeout_s=120):
         module = gpu.compile(source.text)
         held = {name: gpu.wrap(array.view(np.uint8)) for name, array in arrays.items()}  # CuPy knows not all dtypes
         for launch in source.launches:
-            kernel = module.kernel(launch.entry, len(launch.arguments), launch.dynamic_bytes)
+            kernel = module.kernel(launch.entry, len(launch.arguments), launch.dynamic_bytes, launch.maps)
             gpu.set_arguments(kernel, [held[name] for name in launch.arguments])
             gpu.launch(kernel, launch.blocks, launch.threads)
     except BuildError as error:

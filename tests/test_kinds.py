@@ -12,7 +12,7 @@ from rollergen.hal.spec_rules import contradictions
 from tests.imports import modules
 
 MASKED = ("masked_vectors", "512")
-V100, A100, CPU, IPU = map(load_device, ("v100", "a100", "cpu", "ipu"))
+V100, A100, H200, CPU, IPU = map(load_device, ("v100", "a100", "h200", "cpu", "ipu"))
 
 
 def without_managed_layers(device):
@@ -34,18 +34,20 @@ def test_no_file_outside_emit_compares_names_of_languages():
     [
         (V100, "threads lockstep exchanges matrix_instructions bounds_registers"),
         (A100, "threads lockstep exchanges matrix_instructions asynchronous_copies bounds_registers"),
+        (H200, "threads lockstep exchanges matrix_instructions asynchronous_copies box_copies bounds_registers"),
+        (replace(H200, targets=(Target("opencl"),)), "threads lockstep exchanges"),
         (replace(A100, targets=(Target("opencl"),)), "threads lockstep exchanges"),
         (replace(A100, execution_width=1), "threads matrix_instructions asynchronous_copies bounds_registers"),
         (without_managed_layers(A100), "exchanges bounds_registers"),
         (CPU, "vectors"),
         (IPU, "threads vectors machine"),
     ],
-    ids=["v100", "a100", "a100 in OpenCL C", "threads by themselves", "nothing managed", "cpu", "ipu"],
+    ids=["v100", "a100", "h200", "h200 in OpenCL C", "a100 in OpenCL C", "threads by themselves", "nothing managed", "cpu", "ipu"],
 )
 def test_capabilities_follow_from_the_spec_and_its_languages(device, capabilities):
     names = (
         "threads", "lockstep", "vectors", "exchanges", "matrix_instructions", "asynchronous_copies",
-        "bounds_registers", "machine",
+        "box_copies", "bounds_registers", "machine",
     )  # fmt: skip
     assert [name for name in names if getattr(device.kind, name)] == capabilities.split()
 

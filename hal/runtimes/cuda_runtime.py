@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -60,36 +61,44 @@ class Launched:
         return float(self.cupy.cuda.get_elapsed_time(self.start, self.end)) * 1e-3  # it counts milliseconds
 
 
+Maps = Sequence[Sequence[int]]
+"""For each argument the words of its tensor map (`hal.tensor_maps`); no words: it is an address."""
+
+
 class Kernel:
     """An entry point and its arguments, which are addresses and whose arrays it keeps alive: for one thread at a time.
 
     ``values``: the arguments, in memory of which the driver is told once, so that a launch passes one address for all.
+    ``places``: of each argument, the number of the value that is its address.
     ``dynamic_bytes``: of shared memory beside the kernel's own arrays, at each launch.
     """
 
-    __slots__ = ("_kept", "_pointers", "dynamic_bytes", "function", "parameters", "set_address", "values")
+    __slots__ = ("_kept", "_pointers", "dynamic_bytes", "function", "parameters", "places", "set_address", "values")
 
-    def __init__(self, function: Any, dynamic_bytes: int, arguments: int = 0) -> None:
+    def __init__(self, function: Any, dynamic_bytes: int, arguments: int = 0, maps: Maps = ()) -> None:
         self.function, self.dynamic_bytes = function, dynamic_bytes
         self._kept: dict[int, Any] = {}
-        self.take(arguments)
+        self.take(arguments, maps)
 
-    def take(self, arguments: int) -> None:
-        """Makes room for so many arguments, none of which is set."""
-        self.values = array("Q", bytes(8 * arguments))
+    def take(self, arguments: int, maps: Maps = ()) -> None:
+        """Makes room for so many arguments, no address of which is set; the first of them are tensor maps where
+        ``maps`` has the words of one."""
+        each = [*(words or (0,) for words in maps), *[(0,)] * (arguments - len(maps))]
+        self.values = array("Q", chain.from_iterable(each))
         self.set_address: Callable[[int, int], None] = self.values.__setitem__
+        self.places = list(accumulate(map(len, each), initial=0))[:-1]
         first, size = self.values.buffer_info()[0], self.values.itemsize
-        self._pointers = array("Q", range(first, first + size * arguments, size))
+        self._pointers = array("Q", [first + size * place for place in self.places])
         self.parameters: int = self._pointers.buffer_info()[0]
 
     def set_arg(self, position: int, buffer: Any) -> None:
         """A CuPy array, which is kept, or an address, whose owner keeps it."""
         if isinstance(buffer, int):
             self._kept.pop(position, None)
-            self.values[position] = buffer
+            self.values[self.places[position]] = buffer
         else:
             self._kept[position] = buffer
-            self.values[position] = buffer.data.ptr
+            self.values[self.places[position]] = buffer.data.ptr
 
 
 class Module:
@@ -99,7 +108,7 @@ class Module:
         self._raw, self._driver = raw, driver
         self._opted: dict[str, int] = {}
 
-    def kernel(self, entry: str, arguments: int = 0, dynamic_bytes: int = 0) -> Kernel:
+    def kernel(self, entry: str, arguments: int = 0, dynamic_bytes: int = 0, maps: Maps = ()) -> Kernel:
         """Raises BuildError where the device has not got so much shared memory for a block."""
         function = self._raw.get_function(entry)
         if dynamic_bytes > self._opted.get(entry, STATIC_SHARED_BYTES):
@@ -109,7 +118,7 @@ class Module:
             except self._driver.CUDADriverError as error:
                 raise BuildError(f"{entry} takes {dynamic_bytes} bytes of shared memory a block: {error}") from None
             self._opted[entry] = dynamic_bytes
-        return Kernel(function, dynamic_bytes, arguments)
+        return Kernel(function, dynamic_bytes, arguments, maps)
 
 
 class CudaRuntime:
@@ -218,7 +227,8 @@ class CudaRuntime:
             ) from None
 
     def set_arguments(self, kernel: Kernel, buffers: Sequence[Any]) -> None:
-        kernel.take(len(buffers))
+        if len(kernel.places) != len(buffers):
+            kernel.take(len(buffers))
         for position, buffer in enumerate(buffers):
             kernel.set_arg(position, buffer)
 

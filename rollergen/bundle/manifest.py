@@ -144,6 +144,7 @@ def launches(source: Source) -> list[dict[str, Any]]:
             "local_bytes": one.local_bytes,
             "dynamic_bytes": one.dynamic_bytes,
             "alone": one.alone,
+            **({"maps": [list(words) for words in one.maps]} if one.maps else {}),
         }
         for one in source.launches
     ]
@@ -156,6 +157,7 @@ def launches_of(data: Sequence[Mapping[str, Any]]) -> tuple[Launch, ...]:
             one["entry"], one["blocks"], one["threads"], tuple(one["arguments"]), one["once"],
             one.get("private_bytes", 0), one.get("local_bytes", 0),
             one.get("dynamic_bytes", 0), one.get("alone", False),
+            maps=tuple(map(tuple, one.get("maps", ()))),
         )
         for one in data
     )  # fmt: skip

@@ -123,8 +123,8 @@ def _shaped(
     for steps in (_PANEL_STEPS,) if instruction.is_asynchronous else _STEPS:
         if steps > 1 and steps * instruction.k >= 2 * k_extent and not instruction.is_asynchronous:
             continue
-        for depth in depths:
-            plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth)
+        for depth, boxes in _filled(depths, instruction, device, rules):
+            plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth, boxes=boxes)
             drafted = lambda some, plan=plan: _draft(op, roles, plan, some, device, rules, ledger)
             said = lambda some, plan=plan: f"{name}: {len(some)} tiles of {plan_text(plan)}"
             for _, found in in_pieces(points, drafted, len, Points.where, said):
@@ -132,6 +132,14 @@ def _shaped(
     plans = _few_of_a_kind(cheapest_first(drafts))[: 2 * count]
     make = lambda plan: matrix_stage(op, roles, plan, device, rules)
     yield from candidates(name, assembled(plans, make, name), device)
+
+
+def _filled(
+    depths: tuple[int, ...], instruction: Instruction, device: Device, rules: AlignmentRules
+) -> list[tuple[int, bool]]:
+    """(buffers, whether a copy engine fills them) that are tried."""
+    engine = instruction.is_asynchronous and device.kind.box_copies and rules.shapes.box_copies
+    return [(depth, boxes) for depth in depths for boxes in (False, True)[: 1 + (engine and depth in _RING)]]
 
 
 def _few_of_a_kind(plans: list[MatrixPlan]) -> list[MatrixPlan]:

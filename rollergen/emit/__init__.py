@@ -23,6 +23,8 @@ class Launch:
     ``dynamic_bytes``: of the latter, what the launch has to ask for (and in CUDA the kernel's attribute to allow),
     because the text does not declare its size.  ``alone``: the calling thread runs all blocks, which takes it less than
     waking others would (`rprogram.StageLaunch`).  ``sizes``: values of the integer parameters behind the buffers.
+    ``maps``: for each argument the words of its tensor map, to the first of which the address goes
+    (`hal.tensor_maps`); none: it is an address; empty: all are.
     """
 
     entry: str
@@ -35,6 +37,7 @@ class Launch:
     dynamic_bytes: int = 0
     alone: bool = False
     sizes: tuple[int, ...] = ()
+    maps: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +111,15 @@ def _source(program: RProgram, device: Device, kernels: tuple[Kernel, ...], prin
     launches = tuple(
         Launch(
             k.name, k.blocks, k.threads, k.arguments, k.once, *array_bytes(k), printer.dynamic_bytes(k),
-            program.launch(number).alone,
+            program.launch(number).alone, maps=_words(k),
         )
         for number, k in enumerate(kernels)
     )  # fmt: skip
     return Source(printer.program(program, device, kernels), launches, printer.language)
+
+
+def _words(kernel: Kernel) -> tuple[tuple[int, ...], ...]:
+    """`Launch.maps`."""
+    maps = dict(kernel.maps)
+    return tuple(maps[p.name].words if p.name in maps else () for p in kernel.parameters) if maps else ()
 

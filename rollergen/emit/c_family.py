@@ -13,6 +13,7 @@ from rollergen.emit.c_expressions import INDENT, SUM, CExpressions
 from rollergen.emit.index_code import INT_MAX
 from rollergen.errors import DeviceError
 from rollergen.hal.spec import Device
+from rollergen.lower.box_ir import BoxStatement, FillTile, StartBarriers, WaitTile
 from rollergen.lower.expressions import (
     Element,
     Pointer,
@@ -93,6 +94,10 @@ class CFamily(CExpressions):
     def end_group(self) -> list[str]:
         return []
 
+    def boxes(self, statement: BoxStatement) -> list[str]:
+        """Lines of what has to do with a copy engine."""
+        raise DeviceError(f"{self.language} has no spelling for {type(statement).__name__}; expected a CUDA target")
+
     def half_write(self, node: Write) -> str:
         raise NotImplementedError
 
@@ -169,6 +174,8 @@ class CFamily(CExpressions):
                 return self.barrier(statement)
             case EndGroup():
                 return self.end_group()
+            case StartBarriers() | FillTile() | WaitTile():
+                return self.boxes(statement)
             case Comment():
                 return [f"// {re.sub(r'[^ -~]', '?', statement.text).rstrip(chr(92))}"]
         raise TypeError(f"{type(statement).__name__} is no statement")

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import ClassVar
 
-from rollergen.emit import asynchronous, products
+from rollergen.emit import asynchronous, boxes, products
 from rollergen.emit.c_expressions import INDENT, LOGIC_OR, ORDER, number
 from rollergen.emit.cuda_vectors import INLINE, WIDEST_BYTES, CudaVectors, lane
 from rollergen.emit.index_code import Alignment, is_wide
@@ -27,6 +27,7 @@ from rollergen.hal.compilers.sass import histogram
 from rollergen.hal.languages import Compiler, Language
 from rollergen.hal.runtime import cuda_mismatch, cuda_runtime_for
 from rollergen.hal.runtimes.cuda_devices import cuda_device_present
+from rollergen.lower.box_ir import Box, BoxStatement, FillTile, StartBarriers, WaitTile
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
     Inside,
@@ -94,6 +95,7 @@ class Cuda(CudaVectors):
         self._alignment = Alignment()
         self._places: Mapping[str, tuple[int, int]] = {}
         self._dynamic_alignment = 0
+        self._maps: frozenset[str] = frozenset()
 
     # Kernels and statements
 
@@ -105,6 +107,7 @@ class Cuda(CudaVectors):
         self._alignment = Alignment(kernel)
         self._places = dynamic_places(kernel)
         self._dynamic_alignment = max((one.alignment for one in kernel.arrays), default=0)
+        self._maps = frozenset(name for name, _ in kernel.maps)
         return super().kernel(kernel)
 
     def dynamic_bytes(self, kernel: Kernel) -> int:
@@ -115,6 +118,11 @@ class Cuda(CudaVectors):
         if kernel.threads > 1:
             lines.append(f"const int {kernel.thread_id} = threadIdx.x;")
         return lines
+
+    def parameter(self, pointer: Pointer) -> str:
+        if pointer.name in self._maps:
+            return f"const __grid_constant__ TensorMap {pointer.name}"
+        return super().parameter(pointer)
 
     def point(self, node: Point) -> str:
         self._alignment.point(node)
@@ -140,6 +148,24 @@ class Cuda(CudaVectors):
     def end_group(self) -> list[str]:
         self.types.setdefault("asynchronous", asynchronous.GROUPS)
         return ["end_copies();"]
+
+    def boxes(self, statement: BoxStatement) -> list[str]:
+        self.types.setdefault("boxes", boxes.BARRIERS)
+        match statement:
+            case StartBarriers(pointer, count):
+                return [f"start_barriers({pointer.name}, {count});"]
+            case WaitTile(pointer, number, parity):
+                return [f"wait_tile({self.address(pointer, number, 1, False)}, {self.index(parity)});"]
+            case FillTile(pointer, number, bytes_, every):
+                barrier = self.address(pointer, number, 1, False)
+                lines = [f"expect_bytes({barrier}, {bytes_});", *(self._box(one, barrier) for one in every)]
+                return ["if (is_issuer()) {", *(INDENT + line for line in lines), "}"]
+
+    def _box(self, box: Box, barrier: str) -> str:
+        name, text = boxes.copy_box(len(box.coordinates))
+        self.types.setdefault(name, text)
+        at = ", ".join(map(self.index, box.coordinates))
+        return f"{name}({self.address(box.pointer, box.offset, 1, False)}, {box.map}, {barrier}, {at});"
 
     def collective(self, statement: Collective) -> str:
         if isinstance(statement, WarpBarrier):
@@ -341,6 +367,7 @@ CUDA = Language(
     matrix_instructions=True,
     dot_products=True,
     asynchronous_copies=True,
+    box_copies=True,
     bounds_registers=True,
 )
 

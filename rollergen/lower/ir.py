@@ -16,6 +16,8 @@ from math import prod
 from typing import Union
 
 from rollergen.expr.index import Bounds, Index
+from rollergen.hal.tensor_maps import TensorMap
+from rollergen.lower.box_ir import BoxStatement
 from rollergen.lower.expressions import BITS, STORAGE_BYTES, Element, Expr, Name, Pointer
 from rollergen.lower.matrix_ir import Collective
 
@@ -149,7 +151,7 @@ class PrefetchLine:
 
 
 Statement = Union[
-    Comment, Allocate, Let, Point, Assign, Write, For, If, Barrier, EndGroup, PrefetchLine, Collective,
+    Comment, Allocate, Let, Point, Assign, Write, For, If, Barrier, EndGroup, PrefetchLine, Collective, BoxStatement,
 ]
 
 
@@ -175,7 +177,7 @@ class Kernel:
     integer variable in the body.  ``layout``: comment lines that draw the kernel.  ``resident_blocks``: blocks that
     are meant to share a unit (0: not known), for compilers that spend registers accordingly.  ``allocated``: `arrays`,
     where whoever wrote the body knows them.  ``sizes``: parameters behind those, integers of 32 bits; ``blocks`` are
-    then those of the largest.
+    then those of the largest.  ``maps``: names of parameters that are tensor maps, each with its map.
     """
 
     name: str
@@ -193,6 +195,7 @@ class Kernel:
     resident_blocks: int = 0
     allocated: tuple[Allocate, ...] | None = None
     sizes: tuple[str, ...] = ()
+    maps: tuple[tuple[str, TensorMap], ...] = ()
 
     @cached_property
     def arrays(self) -> tuple[Allocate, ...]:
@@ -252,7 +255,8 @@ not not_eq nullptr operator or or_eq protected public reinterpret_cast requires 
 thread_local throw try typeid typename using virtual xor xor_eq"""
 """Keywords of C++20 that are none of C."""
 _CUDA = """threadIdx blockIdx blockDim gridDim warpSize dim3 clock clock64 malloc free memcpy memset assert std cuda
-texture surface atomicAdd expf fabsf fmaxf exp2_approx max_nan min_nan end_copies wait_copies block_memory"""
+texture surface atomicAdd expf fabsf fmaxf exp2_approx max_nan min_nan end_copies wait_copies block_memory
+TensorMap start_barriers is_issuer expect_bytes wait_tile"""
 """Names of CUDA C++, and functions that sources call or define."""
 _MATHS = """abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi erfc erfcinv erfcx erfinv exp10
 exp2 expm1 fdim fmax fmin fmod frexp hypot ilogb isfinite isinf isnan labs ldexp lgamma llabs llrint llround log10
@@ -270,7 +274,7 @@ Linux: replaced before a compiler sees a name."""
 _PATTERN = re.compile(
     r"(u?(char|short|int|long|longlong)|float|double|half|bool|quad)\d+(x\d+)?[ua]?$"
     r"|(get|as|convert|vload|vstore|atomic|memory_order|memory_scope|sub_group|make|load|store|multiply|spread|shuffle|half)_"
-    r"|\w+_t$|divided_by\d+$|copy_async_(cached_)?\d+$"
+    r"|\w+_t$|divided_by\d+$|copy_(async|box)_(cached_)?\d+$"
     r"|\w+_[fi]\d+x\d+$|pack_b?float16$"
 )
 """Types by their families (vectors; what ends in _t: sizes, images, samplers, queues, events, characters), and

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rollergen.expr.index import Index, weighted_sum
 from rollergen.expr.values import Load, Partial
 from rollergen.lower.arithmetic import Scope, register_dtype
+from rollergen.lower.boxes import write_boxes
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged, copies_at, in_registers, is_shared, read_load, varying
 from rollergen.lower.elements import Access
@@ -115,7 +116,7 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
     due = copies_at(nest, p + 1)
     pipelined = [copy for copy in due if _is_multibuffered(nest, copy) and copy.load in phase.loads]
     if pipelined:
-        write_pipeline(context, place, p, count, pipelined, inner)
+        (write_boxes if nest.boxes else write_pipeline)(context, place, p, count, pipelined, inner)
         return
     bounds = (0, loop.extent - 1)
     whole = whole_iterations(place, p, out)

@@ -159,6 +159,11 @@ class Nest:
         return self.instruction is not None and self.instruction.is_asynchronous
 
     @cached_property
+    def boxes(self) -> tuple[Copy, ...]:
+        """The copies that a copy engine makes."""
+        return tuple([copy for copy in self.stage.copies if copy.boxes])
+
+    @cached_property
     def trails(self) -> bool:
         """Whether the products of one iteration may run in the next (see `matrix.trails`)."""
         return trails(self.stage, self.device)

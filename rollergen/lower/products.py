@@ -4,6 +4,10 @@ Such products read local memory and keep sums in registers beside the program.  
 
     barrier that shows what threads wrote | begin | products | end, all but the latest group waited for | ... | wait
 
+Tiles that come in boxes need no showing; started barriers and, for each tile, a wait order them:
+
+    StartBarriers, Barrier | Barrier behind products that ended, FillTile | WaitTile | begin | products | end
+
 A CPU that runs the text finds a wait that is missing; a fence that is missing it need not, nor need a GPU.
 """
 
@@ -13,6 +17,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from rollergen.errors import ProgramError
+from rollergen.lower.box_ir import FillTile, StartBarriers, WaitTile
 from rollergen.lower.expressions import Element
 from rollergen.lower.ir import LOCAL, Barrier, For, If, Kernel, Statement, Write, walk
 from rollergen.lower.matrix_ir import BeginProducts, EndProducts, MultiplyLocal, WaitProducts
@@ -21,10 +26,17 @@ from rollergen.lower.matrix_ir import BeginProducts, EndProducts, MultiplyLocal,
 @dataclass
 class _State:
     """At one point of the kernel: whether threads wrote local memory that no barrier has shown; whether products have
-    been shown anything, begun, and not ended; how many ended groups may run; whether sums are not the program's."""
+    been shown anything, begun, and not ended; how many ended groups may run; whether sums are not the program's.
+
+    Of tiles in boxes: whether their barriers are started, and all threads know it; whether a tile has been waited for
+    since products ended; whether a thread may still have products that ended in another."""
 
     written: bool = False
     shown: bool = False
+    started: bool = False
+    ready: bool = False
+    came: bool = False
+    apart: bool = False
     begun: bool = False
     open: bool = False
     running: int = 0
@@ -61,14 +73,26 @@ def _step(kernel: Kernel, statement: Statement, state: _State, sums: frozenset[s
             hidden = state.written and not statement.products
             _refuse_if(hidden, kernel, statement, "what was written shown to products")
             state.written, state.shown = False, state.shown or statement.products
+            state.ready, state.apart = state.started, False
+        case StartBarriers():
+            state.started = True
+        case FillTile():
+            _refuse_if(not state.ready, kernel, statement, "StartBarriers and a Barrier before it")
+            late = state.open or state.running > 1
+            _refuse_if(late or state.apart, kernel, statement, "a wait for products and a Barrier before it")
+        case WaitTile():
+            _refuse_if(not state.ready, kernel, statement, "StartBarriers and a Barrier before it")
+            state.came = True
         case BeginProducts():
             state.begun = True
         case MultiplyLocal():
-            _refuse_if(not state.shown, kernel, statement, "a barrier before it that shows products what was written")
+            there = state.came if kernel.maps else state.shown
+            _refuse_if(not there, kernel, statement, _THERE[bool(kernel.maps)])
             _refuse_if(not state.begun, kernel, statement, "BeginProducts before it")
             state.open = state.held = True
         case EndProducts():
             state.begun, state.open, state.running = False, False, statement.pending
+            state.came, state.apart = False, True
         case WaitProducts():
             _refuse_if(state.open, kernel, statement, "EndProducts before it")
             state.running, state.held = 0, False
@@ -77,6 +101,10 @@ def _step(kernel: Kernel, statement: Statement, state: _State, sums: frozenset[s
                 touched = sums & set(_elements(statement))
                 _refuse_if(bool(touched and state.held), kernel, statement, "WaitProducts before its sums are used")
                 state.begun = state.begun and not touched
+
+
+_THERE = ("a barrier before it that shows products what was written", "WaitTile before it")
+"""What products need of copies by threads, and in boxes."""
 
 
 def _elements(node: Any) -> list[str]:

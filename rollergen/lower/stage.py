@@ -11,6 +11,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
+from rollergen.hal.tensor_maps import TensorMap
 from rollergen.lower.context import Context
 from rollergen.lower.copies import allocate_buffers, buffer_shape, in_registers
 from rollergen.lower.expressions import (
@@ -26,6 +27,7 @@ from rollergen.lower.phases import write_nest
 from rollergen.lower.products import check_products
 from rollergen.lower.reductions import thread_shares
 from rollergen.lower.writer import Writer
+from rollergen.program.boxes import boxes_of
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy, RProgram, Stage
 
 OpenAxes = Mapping[int, OpenAxis]
@@ -127,10 +129,17 @@ def _kernel(stage: _Begun) -> Kernel:
         resident_blocks=stage.resident_blocks,
         allocated=out.arrays(),
         sizes=(nest.argument,) if nest.open else (),
+        maps=tuple(_map(nest, copy) for copy in nest.boxes),
     )
     if nest.products:
         check_products(kernel)
     return kernel
+
+
+def _map(nest: Nest, copy: Copy) -> tuple[str, TensorMap]:
+    """The parameter that is the map of a copy's tensor, and the map."""
+    made = boxes_of(nest.stage, copy, nest.device.layer(copy.to_layer).box_extent)
+    return nest.parameters[nest.load(copy).buffer.name].name, made.map
 
 
 def _buffers(stage: Stage) -> tuple[Buffer, ...]:
@@ -259,6 +268,9 @@ def _block_tile(nest: Nest, common: _Common) -> str:
     return " x ".join(parts) or "1"
 
 
+_HOW = ("", ", filled asynchronously", ", filled in boxes")
+
+
 def _copy(nest: Nest, copy: Copy, shape: tuple[int, ...], size: int) -> str:
     """Where a copy of this shape and of this size in bytes is."""
     what = f"{identifier(nest.load(copy).buffer.name)} in {identifier(copy.to_layer)}: ["
@@ -281,5 +293,5 @@ def _copy(nest: Nest, copy: Copy, shape: tuple[int, ...], size: int) -> str:
     if not in_registers(copy, nest):
         what += f", {size} bytes"
         if copy.depth > 1:
-            what += f" in {copy.depth} buffers" + (", filled asynchronously" if copy.asynchronous else "")
+            what += f" in {copy.depth} buffers" + _HOW[copy.asynchronous + copy.boxes]
     return what

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from rollergen.expr.index import Atom as IndexAtom
 from rollergen.expr.index import Bounds, Index
+from rollergen.lower.box_ir import BoxStatement
 from rollergen.lower.expressions import Atom, Element, Expr, Name, Pointer
 from rollergen.lower.features import PLAIN, Features
 from rollergen.lower.ir import (
@@ -160,6 +161,9 @@ class Writer:
         self._add(statement)
 
     def collective(self, statement: Collective) -> None:
+        self._add(statement)
+
+    def boxes(self, statement: BoxStatement) -> None:
         self._add(statement)
 
     def prefetch_line(self, pointer: Pointer, offset: Index, writing: bool = False) -> None:

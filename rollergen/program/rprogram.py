@@ -1,21 +1,18 @@
 """The rProgram: every decision about a kernel, as one immutable value (ROLLER, section 3.3).
 
-Three readers consume it and none decides anything: the model (`program/model/`), the
-interpreter (`program/interpreter/`) and the lowering (`lower/`).  `program/check/` holds the
-invariants that each instance meets.
+Three readers consume it and none decides anything: the model (`program/model/`), the interpreter
+(`program/interpreter/`) and the lowering (`lower/`).  `program/check/` holds the invariants that each instance meets.
 
 Axes and loops
-    ``axis = sum(loop variable * loop stride)`` over the loops of that axis.  Sorted by falling
-    stride, each loop's stride is the product of the extents after it: the loops are the digits of
-    a mixed-radix number.  Their product may exceed the axis' extent (the tail, see `Stage.guards`).
-    An axis without loops has extent 1.
+    ``axis = sum(loop variable * loop stride)`` over the loops of that axis.  Sorted by falling stride, each loop's
+    stride is the product of the extents after it: the loops are the digits of a mixed-radix number.  Their product may
+    exceed the axis' extent (the tail, see `Stage.guards`).  An axis without loops has extent 1.
 
 Nest
-    ``loops`` run from outermost to innermost: first all ``grid`` loops, then ``group`` and
-    ``thread`` loops, then ``serial``, ``unroll`` and ``lane`` loops in any order, a lane loop last.
-    Group loops are thread loops whose one iteration is a whole number of execution widths.  The
-    linear work-group number runs over the grid loops, the linear local number over group and
-    thread loops: in both the last loop is the fastest (but see `BlockOrder`).
+    ``loops`` run from outermost to innermost: first all ``grid`` loops, then ``group`` and ``thread`` loops, then
+    ``serial``, ``unroll`` and ``lane`` loops in any order, a lane loop last.  Group loops are thread loops whose one
+    iteration is a whole number of execution widths.  The linear work-group number runs over the grid loops, the linear
+    local number over group and thread loops: in both the last loop is the fastest (but see `BlockOrder`).
     Depth d means: inside ``loops[:d]``, before ``loops[d]``.
 
 Tails
@@ -61,38 +58,39 @@ class Copy:
     The buffer is indexed by the axes in ``order`` (outer to inner; exactly the axes of the load
     that vary inside).  Along each axis it holds one element for each combination of the *inner*
     loops of that axis: those at depth ``at_loop`` or deeper and, where ``to_layer`` is shared by a
-    block, all its group and thread loops.  Position along the axis is the mixed-radix number of
-    these loops' variables by falling stride (the plain local coordinate, if they are adjacent).
+    block, all its group and thread loops.  Position along the axis is the mixed-radix number of these loops'
+    variables by falling stride (the plain local coordinate, if they are adjacent).
 
-    Row-major, the last axis padded by ``padding`` elements; with ``swizzle`` s > 1 (a power of 2),
-    column c of row r (r numbers the rows of the tile) lies at ``c ^ (r % s) * unit``, the `unit` being a vector.  With
-    ``panel`` p > 0 it is cut into panels of p columns, one behind the other, swizzled each by itself (units: p / s).
-    A masked-out or guarded element holds the load's fill.
+    Row-major, the last axis padded by ``padding`` elements; with ``swizzle`` s > 1 (a power of 2), column c of row r (r
+    numbers the rows of the tile) lies at ``c ^ (r % s) * unit``, the `unit` being a vector.  With ``panel`` p > 0 it is
+    cut into panels of p columns, one behind the other, swizzled each by itself (units: p / s).  A masked-out or guarded
+    element holds the load's fill.
 
-    Into a block's layer, all threads fill together: groups of ``vector`` elements adjacent along
-    ``along`` are numbered with ``along`` fastest and the other axes in ``order`` behind it (last
-    fastest); thread t of T moves groups t, t + T, ...  If ``along`` is ``order[-1]`` the groups are
-    stored as vectors, else element by element.  A barrier precedes (if the buffer was in use) and
-    follows.  Into registers, each thread fills its own, ``vector`` elements at a time.
+    Into a block's layer, all threads fill together: groups of ``vector`` elements adjacent along ``along`` are numbered
+    with ``along`` fastest and the other axes in ``order`` behind it (last fastest); thread t of T moves groups t,
+    t + T, ...  If ``along`` is ``order[-1]`` the groups are stored as vectors, else element by element.  A barrier
+    precedes (if the buffer was in use) and follows.  Into registers, each thread fills its own, ``vector`` elements at
+    a time.
 
     ``runs``: of a tile that a block fills, elements along each axis of the order that one thread moves one after the
     other: the tile is cut into runs of that shape, which are numbered and dealt like groups, and within its run a
     thread moves the groups in the same order.  Empty: runs of one group.
 
-    ``depth`` 1: copy, then compute.  2: the next tile is fetched into registers while this one is
-    used, two buffers.  3 and more: a ring of that many buffers, filled ``depth - 1`` iterations of the
-    serial loop around the copy ahead.  ``asynchronous``: such a ring (from 2 buffers on), filled past
-    the registers by copies that run beside the program; elements that are out of range or guarded are
-    zeros.  All asynchronous copies of one loop have one depth; filled ``depth - 2`` ahead where `matrix.trails`.
+    ``depth`` 1: copy, then compute.  2: the next tile is fetched into registers while this one is used, two buffers.
+    3 and more: a ring of that many buffers, filled ``depth - 1`` iterations of the serial loop around the copy ahead.
+    ``asynchronous``: such a ring (from 2 buffers on), filled past the registers by copies that run beside the program;
+    elements that are out of range or guarded are zeros.  All asynchronous copies of one loop have one depth; filled
+    ``depth - 2`` ahead where `matrix.trails`.  ``boxes``: these copies are made by the device's copy engine, a box at a
+    time, not by the block's threads (see `boxes`); all copies of a stage are, or none.
 
-    ``window``: not an element for each combination of loops but one for each element of the
-    tensor: along each of its dimensions the interval that the indices span (see `windows`), filled
-    element by element.  Indices are affine with positive coefficients, without gaps, and each bound of the guard
-    is one of an index; reduce axes of the load are looped over inside, whole.  Elements that no point within its axes
-    reads are not read, and hold the fill.  Into registers it is the window of a thread's points; into a block's
-    layer that of all its threads (the halo once), row-major over the tensor's dimensions, the last padded by
-    ``padding``.  Its threads then walk the dimensions side by side: each thread loop moves one dimension; of n
-    threads along it the t-th stages positions t, t + n, ... (the last thread loop of a dimension is the fastest).
+    ``window``: not an element for each combination of loops but one for each element of the tensor: along each of its
+    dimensions the interval that the indices span (see `windows`), filled element by element.  Indices are affine with
+    positive coefficients, without gaps, and each bound of the guard is one of an index; reduce axes of the load are
+    looped over inside, whole.  Elements that no point within its axes reads are not read, and hold the fill.  Into
+    registers it is the window of a thread's points; into a block's layer that of all its threads (the halo once),
+    row-major over the tensor's dimensions, the last padded by ``padding``.  Its threads then walk the dimensions side
+    by side: each thread loop moves one dimension; of n threads along it the t-th stages positions t, t + n, ... (the
+    last thread loop of a dimension is the fastest).
     """
 
     load: Count
@@ -109,6 +107,7 @@ class Copy:
     window: bool = False
     runs: tuple[Extent, ...] = ()
     panel: Count = 0
+    boxes: bool = False
 
     @property
     def unit(self) -> int:

@@ -56,7 +56,7 @@ class CudaSession(DeviceSession):
     def __init__(self, runtime: Any, module: Any, launches: Sequence[Launch]) -> None:
         self._runtime = runtime
         runtime.bind_thread()
-        make = lambda one: module.kernel(one.entry, len(one.arguments) + len(one.sizes), one.dynamic_bytes)
+        make = lambda one: module.kernel(one.entry, len(one.arguments) + len(one.sizes), one.dynamic_bytes, one.maps)
         super().__init__([(launch, make(launch)) for launch in launches])
         self._set: dict[str, _Copy | DeviceArray] = {}
         self._fresh = False
@@ -96,8 +96,9 @@ class CudaSession(DeviceSession):
                     one.read(name)
 
     def setters(self) -> dict[str, list[tuple[Callable[[int, int], None], int]]]:
-        """For each array (set_address, position) wherever a launch takes it."""
-        return {name: [(kernel.set_address, at) for kernel, at in slots] for name, slots in self._slots.items()}
+        """For each array (set_address, place) wherever a launch takes it."""
+        found = lambda slots: [(kernel.set_address, kernel.places[at]) for kernel, at in slots]
+        return {name: found(slots) for name, slots in self._slots.items()}
 
     def launches_on(self, stream: int) -> Callable[[], None]:
         """What makes the launches of a call on a stream, one after the other, with the addresses set last."""

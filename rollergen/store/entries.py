@@ -164,7 +164,9 @@ def _outcome(data: dict[str, Any], programs: dict[str, str], sources: dict[str, 
         program = from_text(programs[data["program"]])
     except ProgramError as error:
         raise Damage(f"programs {data['program'][:12]}: {error}") from None
-    tuples = lambda one: {name: tuple(one[name]) for name in ("arguments", "sizes")}
+    tuples = lambda one: {
+        "arguments": tuple(one["arguments"]), "sizes": tuple(one["sizes"]), "maps": tuple(map(tuple, one["maps"]))
+    }  # fmt: skip
     launches = tuple(Launch(**(one | tuples(one))) for one in data["launches"])
     return Outcome(
         program=program,

@@ -41,6 +41,8 @@ class CodeShapes:
     else through registers, at most one ahead.
     ``asynchronous_products``: contractions by matrix instructions that run beside the program (wgmma), on devices that
     have them; else by those that a thread waits for.
+    ``box_copies``: the factors of such contractions may come in boxes by a copy engine (TMA), on devices that have one;
+    else each thread copies its part.
     ``vectors_along_k``: a staged operand that is contiguous along the reduction stays so in a block's layer, copied
     past the registers in vectors, on devices that can; else its elements are copied one by one into columns.
     ``windows``: threads that reduce over sliding windows keep what neighbouring outputs share in registers, on
@@ -70,6 +72,7 @@ class CodeShapes:
     dot_products: bool = True
     asynchronous_copies: bool = True
     asynchronous_products: bool = True
+    box_copies: bool = False
     vectors_along_k: bool = True
     windows: bool = True
     transposed_vectors: bool = True

@@ -1,7 +1,7 @@
 // CUDA text as C++ on x86-64: every thread is a fiber, one block at a time.
 //
-// A fiber runs until it meets a barrier, a shuffle or its end.  A barrier opens once all threads of the block have
-// come to the same one; a thread that ended, or waits elsewhere, is an error.  Shared memory lies in a section of its
+// A fiber runs until it meets a barrier, a shuffle or its end, or has to wait for a copy engine.  A barrier opens once all
+// threads of the block have come to the same one; a thread that ended, or waits elsewhere, is an error.  Shared memory lies in a section of its
 // own and is filled with NaN before each block.  The order of threads may be reversed: text that lacks a barrier then
 // reads what was not yet written, in one order or the other.
 #pragma once
@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <cmath>
+#include <map>
 #include <sys/mman.h>
 #include <type_traits>
 #include <vector>
@@ -86,7 +87,7 @@ struct Dim3 { unsigned x, y, z; };
 static Dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace cuda_on_cpu {
-enum State { RUNS, AT_BARRIER, AT_WARP, ENDED };
+enum State { RUNS, AT_BARRIER, AT_WARP, WAITS, ENDED };
 struct Fiber { void *stack_pointer; State state; const void *where; uint64_t exchanged; unsigned mask; };
 
 static std::vector<Fiber> fibers;
@@ -96,6 +97,11 @@ static void (*body)();
 static char *stacks;
 constexpr size_t STACK = 128 << 10;
 static char error[400];
+enum Modes { REVERSE = 1, COPIES_AT_ONCE = 2, PRODUCTS_LATE = 4, NEWEST_FIRST = 8 };
+static int modes;
+static bool moved;
+inline bool has_moved();
+inline bool is_settled();
 
 // Saves what the ABI keeps, swaps stacks, restores.
 extern "C" void cuda_on_cpu_switch(void **save, void *load);
@@ -175,16 +181,17 @@ inline bool met_as_named(unsigned first, unsigned last)
 inline bool run_warp(unsigned first, unsigned last, bool reverse)
 {
     for (;;) {
-        unsigned at_warp = 0, lanes = 0;
+        unsigned at_warp = 0, lanes = 0, waiting = 0;
         for (unsigned i = first; i < last; ++i) {
             unsigned number = reverse ? last - 1 - (i - first) : i;
             if (fibers[number].state == RUNS) resume(number);
         }
         for (unsigned i = first; i < last; ++i) {
             at_warp += fibers[i].state == AT_WARP;
+            waiting += fibers[i].state == WAITS;
             ++lanes;
         }
-        if (!at_warp) return true;
+        if (!at_warp || waiting) return true;
         if (at_warp != lanes) {
             snprintf(error, sizeof error, "block %u, warp %u: %u of %u lanes are at a warp-wide call", blockIdx.x,
                      first / 32, at_warp, lanes);
@@ -205,12 +212,26 @@ inline bool run_block(unsigned threads, bool reverse)
             unsigned last = warp * 32 + 32 < threads ? warp * 32 + 32 : threads;
             if (!run_warp(warp * 32, last, reverse)) return false;
         }
-        unsigned ended = 0, same = 0;
+        unsigned ended = 0, same = 0, waiting = 0;
         for (unsigned i = 0; i < threads; ++i) {
             ended += fibers[i].state == ENDED;
+            waiting += fibers[i].state == WAITS;
             same += fibers[i].state == AT_BARRIER && fibers[i].where == fibers[0].where;
         }
-        if (ended == threads) return true;
+        if (ended == threads) {
+            if (is_settled()) return true;
+            snprintf(error, sizeof error, "block %u ended before all that it asked for had come", blockIdx.x);
+            return false;
+        }
+        if (waiting && has_moved()) {
+            for (unsigned i = 0; i < threads; ++i)
+                if (fibers[i].state == WAITS) fibers[i].state = RUNS;
+            continue;
+        }
+        if (waiting) {
+            snprintf(error, sizeof error, "block %u: %u of %u threads wait for ever", blockIdx.x, waiting, threads);
+            return false;
+        }
         if (same != threads) {
             snprintf(error, sizeof error, "block %u: %u of %u threads came to a barrier, %u ended", blockIdx.x, same,
                      threads, ended);
@@ -429,8 +450,6 @@ namespace cuda_on_cpu {
 struct Copy { void *to; const void *from; int size, wanted; };
 struct Groups { std::vector<std::vector<Copy>> ended; std::vector<Copy> open; bool hidden; };
 static std::vector<Groups> groups;
-enum Modes { REVERSE = 1, COPIES_AT_ONCE = 2, PRODUCTS_LATE = 4 };
-static int modes;
 
 inline void arrive(const Copy &copy)
 {
@@ -572,14 +591,27 @@ MULTIPLY_BESIDE_LIES(16, bfloat16, float, 2, read_bfloat)
 MULTIPLY_BESIDE_ALL(kk, 8, tf32, float, 4, true, true, read_tf32)
 MULTIPLY_BESIDE_ALL(kk, 32, int8, int, 1, true, true, read_byte)
 
+#include "cuda_boxes_on_cpu.h"
+
 // Launching -----------------------------------------------------------------------------------------------------
 
 extern "C" char __start_cuda_shared[] __attribute__((weak, visibility("hidden")));
 extern "C" char __stop_cuda_shared[] __attribute__((weak, visibility("hidden")));
 
 namespace cuda_on_cpu {
+template <class P> P argument(void *given)
+{
+    if constexpr (std::is_same_v<std::remove_cv_t<P>, TensorMap>) {
+        TensorMap map;
+        memcpy(&map, given, sizeof map);
+        return map;
+    } else {
+        return (P)given;
+    }
+}
+
 template <class... P, size_t... I>
-void called(void (*kernel)(P...), void **arguments, std::index_sequence<I...>) { kernel((P)arguments[I]...); }
+void called(void (*kernel)(P...), void **arguments, std::index_sequence<I...>) { kernel(argument<P>(arguments[I])...); }
 
 static void (*invoke)(void **);
 static void **given;
@@ -605,6 +637,9 @@ inline int launch(void (*call)(void **), void **arguments, unsigned blocks, unsi
             memset(__start_cuda_shared, 0xff, __stop_cuda_shared - __start_cuda_shared);
         groups.assign(threads, Groups());
         products.assign(threads, Products());
+        barriers.clear();
+        boxes.clear();
+        moved = false;
         good = run_block(threads, reverse);
     }
     munmap(stacks, threads * STACK);

@@ -24,6 +24,7 @@ import numpy as np
 from rollergen.emit import Launch, Source
 
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
+BOXES = Path(__file__).with_name("cuda_boxes_on_cpu.h")
 WORKER = Path(__file__).with_name("worker.py")
 FLAGS = (
     "-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-fno-builtin", "-march=native", "-ffp-contract=fast", "-shared",
@@ -47,9 +48,9 @@ class Run:
     arrays: Mapping[str, np.ndarray]
 
 
-REVERSE, COPIES_AT_ONCE, PRODUCTS_LATE = 1, 2, 4
-"""Modes: threads and blocks from the last to the first; asynchronous copies arrive when they
-are asked for, not when they are waited for; products the other way round."""
+REVERSE, COPIES_AT_ONCE, PRODUCTS_LATE, NEWEST_FIRST = 1, 2, 4, 8
+"""Modes: threads and blocks from the last to the first; asynchronous copies arrive when they are asked for, not when
+they are waited for; products the other way round; of boxes that arrive late the newest first."""
 
 
 def run(source: Source, arrays: Mapping[str, np.ndarray], modes: int = 0, timeout_s: int = 120) -> Run:
@@ -90,6 +91,7 @@ _FOLDER = tempfile.TemporaryDirectory()
 @cache
 def _header() -> Path:
     """The header beside its precompiled form, which g++ finds by the name."""
+    shutil.copy(BOXES, _FOLDER.name)
     header = Path(shutil.copy(HEADER, _FOLDER.name))
     words = [compiler() or "g++", *FLAGS, "-x", "c++-header", str(header), "-o", f"{header}.gch"]
     subprocess.run(words, check=True, capture_output=True)

@@ -10,12 +10,17 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.emit import emit
 from rollergen.errors import ArgumentError, DeviceError, ShapeError
 from rollergen.hal import runtime as runtimes
 from rollergen.hal.errors import BuildError
+from rollergen.hal.load import load_device
 from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
+from rollergen.program.assemble.matrix import MatrixPlan
+from rollergen.runtime.cuda_session import CudaSession
 from rollergen.targets import resolve
 from tests.cuda.host import compiler
+from tests.matrices import matmul, planned
 
 build_module = importlib.import_module("rollergen.build")  # `rollergen.build` is the function
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -210,6 +215,30 @@ def test_shared_memory_above_48_kib_is_opted_into(cupy):
             runtime.launch(one, 1, 32)
             assert cupy.LOG[-1][-1] == 64 << 10
     assert [what[1:] for what in cupy.LOG if what[0] == "attribute"] == [("f", 64 << 10)]  # once for the function
+
+
+def test_tensor_maps_take_the_addresses_of_each_call(cupy, monkeypatch):
+    """Of host arrays, of the GPU's, and where calls are prepared."""
+    monkeypatch.setenv("FAKE_GPU", H200)
+    device = load_device("h200")
+    made = planned(matmul(72, 200, 80), device, MatrixPlan("wgmma", 1, 8, 1, 1, 4, 3, boxes=True))
+    source, runtime = emit(made, device, "cuda"), CudaRuntime()
+    session = CudaSession(runtime, runtime.compile(source.text), source.launches)
+    random = np.random.default_rng(0)
+    for way in ("host", "device", "prepared"):
+        a, b = (random.integers(-3, 4, shape).astype("f2") for shape in ((72, 200), (200, 80)))
+        arrays = {"A": a, "B": b, "out": np.zeros((72, 80), "f2")}
+        on_gpu = {name: cupy.asarray(array) for name, array in arrays.items()}
+        if way == "host":
+            session.set(arrays)
+        elif way == "device":
+            session.point(on_gpu)
+        else:
+            [setter(at, on_gpu[name].data.ptr) for name, slots in session.setters().items() for setter, at in slots]
+        session.run()
+        got = arrays["out"] if way == "host" else on_gpu["out"].get()
+        assert np.array_equal(got, (a.astype("f4") @ b.astype("f4")).astype("f2")), way
+        session.release(arrays)
 
 
 def test_more_shared_memory_than_the_gpu_has_is_refused_when_the_kernel_is_made(cupy):

@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import sys
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +36,18 @@ def run(job: Path) -> None:
     held = {name: aligned(array) for name, array in arrays.items()}
     message = ctypes.create_string_buffer(512)
     for launch in launches:
-        pointers = (ctypes.c_void_p * len(launch.arguments))(*(held[n].ctypes.data for n in launch.arguments))
+        maps = [mapped(words, held[n]) for n, words in zip(launch.arguments, launch.maps, strict=False)]
+        given = [held[n] if m is None else m for n, m in zip_longest(launch.arguments, maps)]
+        pointers = (ctypes.c_void_p * len(given))(*(array.ctypes.data for array in given))
         if getattr(library, f"launch_{launch.entry}")(pointers, launch.blocks, launch.threads, modes, message):
             job.write_bytes(pickle.dumps(f"{launch.entry}: {message.value.decode()}"))
             return
     job.write_bytes(pickle.dumps(held))
+
+
+def mapped(words: tuple[int, ...], array: np.ndarray) -> np.ndarray | None:
+    """The tensor map of an array; None where it has none."""
+    return np.array((array.ctypes.data, *words[1:]), np.uint64) if words else None
 
 
 def aligned(array: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from rollergen.program.assemble.asynchronous import past_registers
 from rollergen.program.assemble.contraction import fill_axis
 from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_divided, overhanging, useful
 from rollergen.program.assemble.plan import Roles, Size
+from rollergen.program.boxes import map_problem
 from rollergen.program.matrix import (
     COLUMNS,
     PANEL_BYTES,
@@ -46,7 +47,8 @@ from rollergen.tile.rules import AlignmentRules
 class MatrixPlan:
     """Tiles of a contraction by a matrix instruction: ``fm`` x ``fn`` tiles of the instruction for each of
     ``gm`` x ``gn`` execution widths, ``steps`` of its k staged at a time in ``depth`` buffers; blocks in groups of
-    ``group_rows`` rows (see `BlockOrder`).  Sizes may be arrays (a batch of one structure)."""
+    ``group_rows`` rows (see `BlockOrder`).  ``boxes``: a copy engine fills the buffers.  Sizes may be arrays (a batch
+    of one structure)."""
 
     instruction: str
     fm: Size
@@ -56,6 +58,7 @@ class MatrixPlan:
     steps: int
     depth: int = 1
     group_rows: int = 0
+    boxes: bool = False
 
 
 def axes_of(roles: Roles) -> tuple[str, ...]:
@@ -121,7 +124,8 @@ def _copies(
     op: TensorOp, roles: Roles, plan: MatrixPlan, device: Device, rules: AlignmentRules, loops: list[Loop],
     first_inner: int,
 ) -> tuple[Copy, ...]:  # fmt: skip
-    """All operands, each as it lies in memory where the instruction's loads can turn it, else with k inside."""
+    """All operands, each as it lies in memory where the instruction's loads can turn it, else with k inside; in boxes
+    where the plan says so and a copy engine can be told of all of them."""
     instruction = device.instruction(plan.instruction)
     operands = matrix_operands(op, axes_of(roles), instruction)
     layer = device.kind.block_layer
@@ -145,7 +149,8 @@ def _copies(
         copy = Copy(number, device.backing.name, layer, depth, order, along, vector, padding, depth=buffers)
         copy = replace(copy, panel=panel, swizzle=SWIZZLE) if panel else copy
         copies.append(past_registers(copy, load, device) if buffers > 2 else copy)
-    return tuple(copies)
+    boxes = plan.boxes and all(c.asynchronous and not map_problem(op, op.loads()[c.load], c.order) for c in copies)
+    return tuple([replace(copy, boxes=boxes) for copy in copies])
 
 
 def _store_vector(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size) -> Size:

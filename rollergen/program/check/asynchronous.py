@@ -5,8 +5,10 @@ from __future__ import annotations
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
+from rollergen.program.boxes import box_problem
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import is_shared
+from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import SERIAL, Copy, Stage
 
 LEAST_BYTES = 4
@@ -38,10 +40,26 @@ def check_asynchronous(
     others = {c.depth for c in stage.copies if c.asynchronous and c.at_loop == copy.at_loop}
     if len(others) > 1:
         raise refuse(stage, f"{where}: asynchronous copies of depths {sorted(others)} in one loop; expected one depth")
+    if len({c.boxes for c in stage.copies}) > 1:
+        raise refuse(stage, f"{where}: boxes is {copy.boxes}, but not of every copy; expected the same of all")
     if not is_shared(copy.to_layer, device):
         raise refuse(stage, f"{where}: asynchronous into {copy.to_layer}; expected a layer that a block shares")
     if device is not None:
         _check_device(stage, where, copy, load, device)
+
+
+def check_boxes(stage: Stage, where: str, copy: Copy, device: Device) -> None:
+    """The device has a copy engine that can bring the tiles, for products that run beside the program, whose one serial
+    loop counts how often each buffer was filled."""
+    one, engine = matrix_instruction(stage, device), device.kind.box_copies
+    longest = device.layer(copy.to_layer).box_extent if engine else 0
+    beside = one is not None and one.is_asynchronous
+    problem = box_problem(stage, copy, longest) if engine and beside else f"{stage.compute.instruction} multiplies them"
+    if problem:
+        raise refuse(
+            stage, f"{where}: boxes is True, but {problem if engine else f'{device.name} has no copy engine'}; "
+            "expected False"
+        )  # fmt: skip
 
 
 def _check_device(stage: Stage, where: str, copy: Copy, load: Load, device: Device) -> None:

@@ -8,7 +8,7 @@ from rollergen.expr.tensor_op import Axis
 from rollergen.expr.values import Load
 from rollergen.expr.views import in_a_row, moved_at_once
 from rollergen.hal.spec import Device
-from rollergen.program.check.asynchronous import check_asynchronous
+from rollergen.program.check.asynchronous import check_asynchronous, check_boxes
 from rollergen.program.check.nest import layer_problem, power_of_two, refuse
 from rollergen.program.layers import REGISTERS, is_shared
 from rollergen.program.loops import OVERLAP
@@ -67,6 +67,8 @@ def check_copy(
         _check_vector(stage, where, axes, loads[copy.load], copy)
     if copy.asynchronous:
         check_asynchronous(stage, where, copy, loads[copy.load], first_inner, device)
+    if copy.boxes and device is not None:
+        check_boxes(stage, where, copy, device)
 
 
 def _check_panel(stage: Stage, where: str, copy: Copy, shape: tuple[int, ...], shared: bool) -> None:

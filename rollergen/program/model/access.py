@@ -27,7 +27,7 @@ from rollergen.program.windows import of_block
 class Access:
     """One kind of access of a thread.
 
-    ``role``: read | fill_read | fill_write | fill_past, through (see `fill_accesses`) | write | exchange
+    ``role``: read | fill_read | fill_write | fill_past, through, box (see `fill_accesses`) | write | exchange
     (between threads); ``layer``: where the address lies (the backing store's name for what goes through caches);
     ``count``: of one thread in one block; ``width_bytes`` of each; ``service``: wavefronts, or transactions where the
     layer has no banks, of one access by a warp;
@@ -54,9 +54,15 @@ class Access:
 
 def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     """The load and the store by which a block fills its tile, `vector` elements a thread at a time; asynchronous
-    copies are one instruction, and pass the first cache (``through``) unless they are as wide as any access."""
+    copies are one instruction, and pass the first cache (``through``) unless they are as wide as any access.  Boxes are
+    issued by one thread; each execution width is charged its share of what they write."""
     operand = nest.facts.loads[copy.load]
     shape = tile_shape(nest, copy, block=True)
+    if copy.boxes:
+        layer, boxes = device.layer(copy.to_layer), _boxes(device, copy, shape)
+        written = product(shape) * operand.itemsize / (boxes * layer.banks * layer.bank_bytes)
+        count = nest.trip_count(copy.at_loop) * boxes / nest.warps
+        return (Access(copy.load, "box", copy.to_layer, count, WIDEST_ACCESS_BYTES, written),)
     rounds = nest.trip_count(copy.at_loop) * groups_of_a_thread(nest, copy)
     width = copy.vector * operand.itemsize
     parts = pieces(nest, width)
@@ -85,6 +91,12 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
                tested=tested, decoded=decoded),
         Access(copy.load, "fill_write", copy.to_layer, rounds * stores, stored, into_tile),
     )  # fmt: skip
+
+
+def _boxes(device: Device, copy: Copy, shape: tuple[Number, ...]) -> Number:
+    """Boxes of a tile of this shape."""
+    rows, columns = shape
+    return ceil_div(rows, device.layer(copy.to_layer).box_extent) * (columns / copy.panel)
 
 
 def pieces(nest: Nest, width_bytes: Number) -> Number:

@@ -275,12 +275,14 @@ def _streams(nest: Nest) -> tuple[Stream, ...]:
 
 
 def _past_caches(nest: Nest, copy: Copy | None) -> Number:
-    """Bytes that a block copies past its unit's cache: asynchronously, as wide as an access may be (cp.async.cg), and
-    elements that it does not come to again at once."""
+    """Bytes that a block copies past its unit's cache: asynchronously, in boxes or as wide as an access may be
+    (cp.async.cg), and elements that it does not come to again at once."""
     if copy is None or not copy.asynchronous:
         return 0
     operand = nest.facts.loads[copy.load]
     if overlaps(operand.indices, nest.facts.extents):
         return 0
     copied = nest.trip_count(copy.at_loop) * product(tile_shape(nest, copy, block=True)) * operand.itemsize
+    if copy.boxes:
+        return copied
     return choose(copy.vector * operand.itemsize == WIDEST_ACCESS_BYTES, copied, 0)

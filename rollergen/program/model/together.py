@@ -150,7 +150,9 @@ def _common(stage: Stage, grid: tuple[str, ...], device: Device) -> Hashable:
     )  # fmt: skip
 
 
-_OF_COPIES = attrgetter("load", "from_layer", "to_layer", "along", "swizzle", "asynchronous", "window", "runs", "panel")
+_OF_COPIES = attrgetter(
+    "load", "from_layer", "to_layer", "along", "swizzle", "asynchronous", "window", "runs", "panel", "boxes"
+)
 _OF_STORES = attrgetter("streaming", "on_lines", "adds")
 
 

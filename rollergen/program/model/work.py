@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
+from rollergen.program.boxes import barrier_bytes
 from rollergen.program.matrix import trails
 from rollergen.program.model.access import Access
 from rollergen.program.model.bounds import is_tested, is_uneven, retested
@@ -251,7 +252,7 @@ def _passing(nest: Nest, device: Device) -> tuple[Number, Number]:
     for copy in nest.stage.copies:
         if copy.to_layer == device.layers[0].name or nest.lockstep == 1:
             continue
-        ahead = ahead + _ADDRESSES + _COORDINATES * is_tested(nest, nest.facts.loads[copy.load])
+        ahead = ahead + _ADDRESSES + _COORDINATES * is_tested(nest, nest.facts.loads[copy.load]) * (not copy.boxes)
         if of_block(copy):
             continue
         if copy.asynchronous:  # compilers spill these places rather than compute them again
@@ -382,7 +383,7 @@ def _shared_bytes(nest: Nest, device: Device) -> Number:
     for copy in nest.stage.copies:
         if copy.to_layer != device.layers[0].name:
             total = total + tile_bytes(nest, copy)
-    return total + scratch_of(nest, device)
+    return total + scratch_of(nest, device) + barrier_bytes(nest.stage)
 
 
 def _stagings(nest: Nest, device: Device) -> tuple[Staging, ...]:

@@ -28,6 +28,8 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
             each = 1 - choose(access.uses == 1, costs.memory_operands, 0)
         elif access.role == "fill_read":
             each = costs.staging_instructions + access.decoded * costs.decode_instructions
+        elif access.role == "box":
+            each = costs.asynchronous_instructions
         elif access.role == "fill_past":
             each = costs.asynchronous_instructions + access.decoded * costs.decode_instructions
         elif access.role in _ONE_EACH or (access.role in ("write", "read_back") and not work.reduces):

@@ -157,11 +157,26 @@ _MAGIC = b"\x7fELF of the stand-in "
 
 def _entries(text):
     found = re.findall(r"__global__[^(]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(([^)]*)\)", text)
-    return {entry: parameters.count(",") + 1 for entry, parameters in found if entry != "__launch_bounds__"}
+    return {entry: parameters.split(",") for entry, parameters in found if entry != "__launch_bounds__"}
+
+
+def _argument(parameter, place):
+    """An address, or where the bytes lie that are passed by value: a copy of them."""
+    if "TensorMap" not in parameter:
+        return ctypes.c_uint64.from_address(place).value
+    return _kept((ctypes.c_uint64 * 16).from_buffer_copy((ctypes.c_uint64 * 16).from_address(place)))
+
+
+def _kept(words):
+    _MAPS.append(words)
+    return ctypes.addressof(words)
+
+
+_MAPS: list[ctypes.Array] = []
 
 
 def _library(text):
-    launches = tuple(Launch(entry, 1, 1, ()) for entry in _entries(text))
+    launches = tuple(Launch(entry, 1, 1, (), dynamic_bytes=227 << 10) for entry in _entries(text))
     return ctypes.CDLL(str(compiled_once(Source(text, launches, "cuda"))))
 
 
@@ -261,7 +276,7 @@ class Function:
 class _Handle:
     def __init__(self, module, name):
         self.function, self.name, self.text = getattr(module.library, f"launch_{name}"), name, module.text
-        self.arguments, self.most_shared = _entries(module.text)[name], 48 << 10
+        self.parameters, self.most_shared = _entries(module.text)[name], 48 << 10
 
     def run(self, blocks, threads, arguments, stream):
         message, started = ctypes.create_string_buffer(512), time.process_time()
@@ -326,8 +341,9 @@ class driver:
         one = _FUNCTIONS[function]
         if shared > one.most_shared:
             raise CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
-        places = (ctypes.c_uint64 * one.arguments).from_address(parameters) if one.arguments else ()
-        arguments = (ctypes.c_void_p * one.arguments)(*(ctypes.c_uint64.from_address(place).value for place in places))
+        count = len(one.parameters)
+        places = (ctypes.c_uint64 * count).from_address(parameters)
+        arguments = (ctypes.c_void_p * count)(*map(_argument, one.parameters, places))
         CLOCK.host += LAUNCH_S
         captured = _CAPTURES.get(stream)
         LOG.append(("launch" if captured is None else "captured", one.name, (x,), (block_x,), stream, shared))

@@ -1,0 +1,69 @@
+"""Tiles that a copy engine brings in CUDA (TMA, from sm_90 on): the functions that a kernel brings, by inline PTX.
+
+A barrier in shared memory expects one arrival, with a number of bytes, and is through once these have come (PTX ISA,
+"mbarrier" and "cp.async.bulk.tensor").  Their names are defined for NVIDIA's compilers only: a host that runs the text
+brings its own.
+"""
+
+from __future__ import annotations
+
+BARRIERS = """#ifdef __CUDACC__
+/* What the copy engine knows of a tensor; a kernel's parameter. */
+struct __align__(64) TensorMap { unsigned long long words[16]; };
+
+__device__ __forceinline__ void start_barriers(unsigned long long *barriers, const int count)
+{
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < count; ++i) {
+            const unsigned int at = (unsigned int)__cvta_generic_to_shared(barriers + i);
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at) : "memory");
+        }
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* Of one thread of the block.  Written otherwise, ptxas puts a loop over lanes around each copy. */
+__device__ __forceinline__ bool is_issuer()
+{
+    unsigned int elected;
+    asm volatile("{ .reg .pred is; elect.sync _|is, 0xffffffff; selp.u32 %0, 1, 0, is; }" : "=r"(elected));
+    return (elected != 0) & (threadIdx.x < 32);
+}
+
+__device__ __forceinline__ void expect_bytes(unsigned long long *barrier, const int bytes)
+{
+    const unsigned int at = (unsigned int)__cvta_generic_to_shared(barrier);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(at), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void wait_tile(unsigned long long *barrier, const int parity)
+{
+    const unsigned int at = (unsigned int)__cvta_generic_to_shared(barrier);
+    unsigned int came;
+    do {
+        asm volatile("{ .reg .pred is; mbarrier.try_wait.parity.shared::cta.b64 is, [%1], %2; selp.u32 %0, 1, 0, is; }"
+                     : "=r"(came) : "r"(at), "r"(parity) : "memory");
+    } while (!came);
+}
+#endif
+"""
+
+
+def copy_box(dimensions: int) -> tuple[str, str]:
+    """(name, definition) of ``name(to, map, barrier, ...)``: the box at so many coordinates goes to shared memory, and
+    the barrier counts its bytes."""
+    name, every = f"copy_box_{dimensions}", range(dimensions)
+    parameters = ", ".join(f"const int c{i}" for i in every)
+    slots, bound = ", ".join(f"%{i + 3}" for i in every), ", ".join(f'"r"(c{i})' for i in every)
+    to = f"cp.async.bulk.tensor.{dimensions}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    return name, f"""#ifdef __CUDACC__
+__device__ __forceinline__ void {name}(
+    void *to, const TensorMap &map, unsigned long long *barrier, {parameters})
+{{
+    const unsigned int at = (unsigned int)__cvta_generic_to_shared(to);
+    const unsigned int counted = (unsigned int)__cvta_generic_to_shared(barrier);
+    asm volatile("{to} [%0], [%1, {{{slots}}}], [%2];"
+                 :: "r"(at), "l"(&map), "r"(counted), {bound} : "memory");
+}}
+#endif
+"""

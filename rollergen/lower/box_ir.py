@@ -1,0 +1,55 @@
+"""Statements for tiles that a copy engine brings in boxes, and the barriers that count their bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from rollergen.expr.index import Index
+from rollergen.lower.expressions import Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class StartBarriers:
+    """``count`` barriers at ``pointer`` in local memory get ready to be filled; all threads know it behind the next
+    `Barrier`."""
+
+    pointer: Pointer
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The box of a tensor map (the parameter of that name) whose first element is at the ``coordinates``, innermost
+    first, goes to ``pointer[offset]`` on, in rows of 128 bytes whose pieces of 16 are swizzled over 8 rows."""
+
+    map: str
+    coordinates: tuple[Index, ...]
+    pointer: Pointer
+    offset: Index
+
+
+@dataclass(frozen=True, slots=True)
+class FillTile:
+    """One thread of the block starts the copies of the boxes, and tells barrier ``number`` how many bytes they have.
+
+    The bytes are in local memory once a thread's `WaitTile` for this filling of the barrier is through; until then
+    their places hold nothing."""
+
+    pointer: Pointer
+    number: Index
+    bytes: int
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitTile:
+    """The thread waits until all bytes of a filling of barrier ``number`` have come: of one whose number, counted from
+    0, has the ``parity``, the last one of which others may be under way."""
+
+    pointer: Pointer
+    number: Index
+    parity: Index
+
+
+BoxStatement = Union[StartBarriers, FillTile, WaitTile]

@@ -1,0 +1,118 @@
+"""Boxes: tiles that a device's copy engine brings beside the program (`Copy.boxes`), and where that is possible.
+
+The engine knows a tensor by a map: extents, strides and the box that one of its copies brings.  Here its dimensions are
+the axes of the load, those of the tile among them.  A tile in panels is a box for each panel, or several, one behind
+the other, where a box may not be as tall.  What lies outside the axes is 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
+from rollergen.expr.values import Load
+from rollergen.hal.tensor_maps import MOST_DIMENSIONS, MOST_EXTENT, MOST_STRIDE_BYTES, STRIDE_BYTES, TensorMap
+from rollergen.program.matrix import SWIZZLE
+from rollergen.program.rprogram import GRID, PARALLEL, Copy, Stage
+
+BARRIER_BYTES = 8
+"""Of a barrier in the block's layer that counts the bytes that have come (PTX ISA, "mbarrier object")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """The boxes of a tile.  ``axes``: of the map's dimensions; ``rows`` of a box, ``parts`` boxes of a panel, one below
+    the other; ``panels``."""
+
+    axes: tuple[str, ...]
+    map: TensorMap
+    rows: int
+    parts: int
+    panels: int
+
+    @property
+    def count(self) -> int:
+        return self.parts * self.panels
+
+    @property
+    def bytes(self) -> int:
+        """Of all boxes of the tile; what lies outside the tensor counts."""
+        return self.count * prod(self.map.box) * self.map.itemsize
+
+
+def map_problem(op: TensorOp, load: Load, order: tuple[str, ...]) -> str:
+    """Why the copy engine cannot be told of the load, whose tile has its last axis of the ``order`` side by side; ""
+    where it can."""
+    offset, itemsize = load.offset(), ITEMSIZE[load.dtype]
+    alone = sum(read.buffer.name == load.buffer.name for read in op.reads()) == 1
+    if not alone or load.buffer.name == op.output.name:
+        return f"{load.buffer.name} has another use, too"
+    if load.guard or not offset.is_affine or offset.const:
+        return f"its elements, at {offset}, are guarded or do not begin where {load.buffer.name} does"
+    axes = _axes(op, load, order)
+    strides = [offset.coefficient(axis) * itemsize for axis in axes]
+    extents = [op.axis(axis).extent for axis in axes]
+    if len(axes) > MOST_DIMENSIONS or strides[0] != itemsize or axes[0] != order[-1] or max(extents) > MOST_EXTENT:
+        return f"its axes {', '.join(axes)} are not at most {MOST_DIMENSIONS}, {order[-1]} side by side"
+    if any(stride % STRIDE_BYTES or not 0 < stride < MOST_STRIDE_BYTES for stride in strides[1:]):
+        return f"its strides {strides[1:]} are no multiples of {STRIDE_BYTES} bytes"
+    inside = zip(strides, strides[1:], extents, strict=False)
+    if any(outer < inner * extent or (n and outer % inner) for n, (inner, outer, extent) in enumerate(inside)):
+        return f"its strides {strides} do not step over each other"
+    return ""
+
+
+def box_problem(stage: Stage, copy: Copy, longest: int) -> str:
+    """Why the copy engine, whose boxes are at most so long a side, cannot bring the copy's tiles; "" where it can."""
+    load = stage.load(copy)
+    if not copy.asynchronous or not copy.panel or copy.swizzle != SWIZZLE or copy.panel > longest:
+        return f"panels of {copy.panel} columns, swizzle {copy.swizzle}, asynchronous {copy.asynchronous}"
+    problem = map_problem(stage.op, load, copy.order)
+    if problem:
+        return problem
+    if any(not _is_whole(stage, copy, axis) for axis in copy.order):
+        return f"positions of its tile along {' or '.join(copy.order)} are apart"
+    rows = stage.buffer_shape(copy, block=True)[0]
+    return "" if _parts(rows, longest) else f"its {rows} rows are no boxes of at most {longest}"
+
+
+def boxes_of(stage: Stage, copy: Copy, longest: int) -> Boxes:
+    """The boxes of a copy that has no `box_problem`."""
+    load, (rows, columns) = stage.load(copy), stage.buffer_shape(copy, block=True)
+    axes, offset, parts = _axes(stage.op, load, copy.order), load.offset(), _parts(rows, longest)
+    itemsize, high = ITEMSIZE[load.dtype], rows // parts
+    sides = {copy.order[-1]: copy.panel, copy.order[0]: high}
+    made = TensorMap(
+        itemsize,
+        tuple(stage.op.axis(axis).extent for axis in axes),
+        tuple(offset.coefficient(axis) * itemsize for axis in axes[1:]),
+        tuple(sides.get(axis, 1) for axis in axes),
+    )
+    return Boxes(axes, made, high, parts, columns // copy.panel)
+
+
+def barrier_bytes(stage: Stage) -> int:
+    """Bytes of the block's layer for the barriers of its boxes: one for each buffer of the ring, in whole 16 bytes.
+    For a batch of programs: an array."""
+    depth = next((copy.depth for copy in stage.copies if copy.boxes), 0)
+    return (depth + depth % 2) * BARRIER_BYTES
+
+
+def _axes(op: TensorOp, load: Load, order: tuple[str, ...]) -> tuple[str, ...]:
+    """The axes along which the load's elements differ, by rising stride."""
+    own = [axis for axis in load.axes() if axis in order or op.axis(axis).extent > 1]
+    return tuple(sorted(own, key=lambda axis: (load.offset().coefficient(axis), axis != order[-1], axis)))
+
+
+def _is_whole(stage: Stage, copy: Copy, axis: str) -> bool:
+    """Whether the tile has neighbours of the axis in neighbouring positions."""
+    own = [x for p, x in reversed(stage.of_axis(axis)) if x.kind in PARALLEL or (x.kind != GRID and p >= copy.at_loop)]
+    return all(loop.stride == prod(inner.extent for inner in own[:n]) for n, loop in enumerate(own))
+
+
+def _parts(rows: int, longest: int) -> int:
+    """Into how many boxes a panel of so many rows is cut, each of whole swizzles; 0: it cannot be."""
+    fitting = (n for n in range(1, rows // SWIZZLE + 1) if rows % (n * SWIZZLE) == 0 and rows // n <= longest)
+    return next(fitting, 0)

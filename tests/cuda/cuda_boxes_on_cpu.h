@@ -1,0 +1,150 @@
+// The part of `cuda_on_cpu.h` that is a copy engine: boxes of tensors, and barriers that count their bytes.
+//
+// A box arrives when it is asked for, or, as the mode says, not before no thread can run: the oldest first, or the
+// newest.  Until then its place holds garbage.  Where nothing can run and no box is left, threads wait for ever.
+
+struct alignas(64) TensorMap { unsigned words[32]; };
+#define __grid_constant__
+
+namespace cuda_on_cpu {
+struct Counted { unsigned arrivals, left; long bytes; unsigned phase; };
+struct BoxCopy { char *to; const TensorMap *map; int at[5]; unsigned long long *barrier; };
+static std::map<unsigned long long *, Counted> barriers;
+static std::vector<BoxCopy> boxes;
+
+inline Counted &counted(unsigned long long *barrier)
+{
+    auto found = barriers.find(barrier);
+    if (found == barriers.end()) __builtin_trap();  // not started
+    return found->second;
+}
+
+inline void count(unsigned long long *barrier, unsigned arrivals, long bytes)
+{
+    Counted &one = counted(barrier);
+    if (one.left < arrivals) __builtin_trap();
+    one.left -= arrivals;
+    one.bytes += bytes;
+    if (one.left || one.bytes) return;
+    one.left = one.arrivals;
+    ++one.phase;
+    moved = true;
+}
+
+/// A tensor map's fields (see rollergen/hal/tensor_maps.py for where they are documented).
+struct Fields {
+    unsigned rank, size, swizzle, extent[5], side[5];
+    uint64_t address, stride[5];
+    explicit Fields(const TensorMap &map)
+    {
+        const unsigned *w = map.words;
+        address = (uint64_t)w[1] << 32 | w[0];
+        rank = (w[2] >> 4 & 7) + 1;
+        size = 1u << (w[2] >> 7 & 15);
+        swizzle = w[2] >> 13 & 3;
+        for (unsigned d = 0; d < 5; ++d) {
+            stride[d] = d ? ((uint64_t)(w[7] >> 4 * (d - 1) & 15) << 32 | w[2 + d]) * 16 : size;
+            extent[d] = w[8 + d] + 1;
+            side[d] = (d ? w[14] >> 8 * (d - 1) & 255 : w[13] >> 24) + 1;
+        }
+    }
+    unsigned elements() const
+    {
+        unsigned product = 1;
+        for (unsigned d = 0; d < rank; ++d) product *= side[d];
+        return product;
+    }
+};
+
+/// Where element `e` of a box lies: rows of 128 bytes, whose pieces of 16 change places by the address.
+inline char *swizzled(char *to, unsigned e, unsigned size)
+{
+    uint64_t at = to - __start_cuda_shared + (uint64_t)e * size;
+    return __start_cuda_shared + (at ^ (at >> 7 & 7) << 4);
+}
+
+inline void deliver(const BoxCopy &copy)
+{
+    Fields map(*copy.map);
+    for (unsigned e = 0; e < map.elements(); ++e) {
+        uint64_t from = map.address;
+        bool inside = true;
+        for (unsigned d = 0, left = e; d < map.rank; left /= map.side[d], ++d) {
+            int64_t at = copy.at[d] + (int64_t)(left % map.side[d]);
+            inside &= at >= 0 && at < (int64_t)map.extent[d];
+            from += at * map.stride[d];
+        }
+        char *to = swizzled(copy.to, e, map.size);
+        if (inside) memcpy(to, (const char *)from, map.size);
+        else memset(to, 0, map.size);
+    }
+    count(copy.barrier, 0, -(long)map.elements() * map.size);
+}
+
+template <unsigned RANK> void copy_box(void *to, const TensorMap &tensor, unsigned long long *barrier, const int (&at)[RANK])
+{
+    Fields map(tensor);
+    unsigned bytes = map.elements() * map.size;
+    char *first = (char *)to;
+    if (map.rank != RANK || map.swizzle != 3 || map.side[0] * map.size != 128 || map.address % 16) __builtin_trap();
+    if ((first - __start_cuda_shared) % 128 || first < __start_cuda_shared || first + bytes > __stop_cuda_shared)
+        __builtin_trap();
+    counted(barrier);
+    BoxCopy copy = {first, &tensor, {}, barrier};
+    for (unsigned d = 0; d < RANK; ++d) copy.at[d] = at[d];
+    if (modes & COPIES_AT_ONCE) return deliver(copy);
+    memset(first, 0xff, bytes);
+    boxes.push_back(copy);
+}
+
+/// Whether something has changed for threads that wait; one box arrives where nothing else has.
+inline bool has_moved()
+{
+    if (!moved && !boxes.empty()) {
+        auto next = modes & NEWEST_FIRST ? boxes.end() - 1 : boxes.begin();
+        BoxCopy copy = *next;
+        boxes.erase(next);
+        deliver(copy);
+        moved = true;
+    }
+    bool found = moved;
+    moved = false;
+    return found;
+}
+
+/// Whether a block ended with all that it asked for in place.
+inline bool is_settled()
+{
+    for (const auto &one : barriers)
+        if (one.second.bytes || one.second.left != one.second.arrivals) return false;
+    return boxes.empty();
+}
+}  // namespace cuda_on_cpu
+
+inline void start_barriers(unsigned long long *at, int count)
+{
+    for (int i = 0; threadIdx.x == 0 && i < count; ++i) cuda_on_cpu::barriers[at + i] = {1, 1, 0, 0};
+}
+
+inline bool is_issuer()
+{
+    AT_A_PLACE(sync_warp);
+    return threadIdx.x == (cuda_on_cpu::modes & cuda_on_cpu::REVERSE ? 31 : 0);
+}
+
+inline void expect_bytes(unsigned long long *barrier, int bytes) { cuda_on_cpu::count(barrier, 1, bytes); }
+
+inline void wait_tile(unsigned long long *barrier, int parity)
+{
+    while ((cuda_on_cpu::counted(barrier).phase & 1) == (unsigned)parity)
+        cuda_on_cpu::leave(cuda_on_cpu::WAITS, barrier);
+}
+
+#define COPY_BOX(RANK, parameters, ...)                                                                            \
+    inline void copy_box_##RANK(void *to, const TensorMap &map, unsigned long long *barrier, parameters)           \
+    { cuda_on_cpu::copy_box<RANK>(to, map, barrier, {__VA_ARGS__}); }
+#define AND ,
+COPY_BOX(2, int a AND int b, a, b)
+COPY_BOX(3, int a AND int b AND int c, a, b, c)
+COPY_BOX(4, int a AND int b AND int c AND int d, a, b, c, d)
+COPY_BOX(5, int a AND int b AND int c AND int d AND int e, a, b, c, d, e)

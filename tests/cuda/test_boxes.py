@@ -1,0 +1,321 @@
+"""Tiles that a copy engine brings in boxes (TMA): the CUDA text, run here in each mode of lateness, and the interpreter
+agree; each fault that is seeded into text, map or program is found; NVIDIA's compiler makes of it what is aimed at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.bundle.manifest import launches, launches_of
+from rollergen.construct import construct
+from rollergen.emit import emit
+from rollergen.errors import DeviceError, ProgramError
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.compilers import nvrtc
+from rollergen.hal.compilers.sass import main_loops
+from rollergen.hal.load import load_device
+from rollergen.hal.tensor_maps import WORDS
+from rollergen.lower.box_ir import StartBarriers, WaitTile
+from rollergen.lower.ir import Barrier, For, If
+from rollergen.lower.matrix_ir import BeginProducts, EndProducts, WaitProducts
+from rollergen.lower.products import check_products
+from rollergen.lower.stage import lower
+from rollergen.options import BuildOptions
+from rollergen.program.assemble.matrix import MatrixPlan
+from rollergen.program.check import check
+from rollergen.program.interpreter import interpret
+from rollergen.program.layers import managed_bytes
+from rollergen.program.model import predict_stage
+from rollergen.program.serial import from_text, to_text
+from rollergen.tile.rules import CodeShapes
+from tests.agreement.readers import assert_values, small_integers
+from tests.cuda.host import COPIES_AT_ONCE, NEWEST_FIRST, PRODUCTS_LATE, REVERSE, HostError, compiler, seeded
+from tests.cuda.test_products_beside import NAMES
+from tests.cuda.test_programs import executed
+from tests.matrices import T, gated, matmul, nhwc_convolution, planned
+
+on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+compiled = pytest.mark.skipif(not nvrtc.is_installed(), reason="no NVRTC")
+H200 = load_device("h200")
+BOXES = BuildOptions(shapes=CodeShapes(box_copies=True))
+MODES = (0, PRODUCTS_LATE | NEWEST_FIRST, COPIES_AT_ONCE | PRODUCTS_LATE | REVERSE, PRODUCTS_LATE | REVERSE)
+"""Copies late, both late, products late."""
+RING = MatrixPlan("wgmma", 1, 16, 2, 1, 4, 4, boxes=True)
+ROUNDED = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+
+def in_boxes(program):
+    return all(copy.boxes for copy in program.stages[-1].copies)
+
+
+def drawn(number: int):
+    """(expression, plan) of a random product: shapes with remainders, dtypes, layouts, batches, tiles, buffers."""
+    random = np.random.default_rng(number)
+    dtype = ("float16", "bfloat16", "float32", "int8")[number % 4 if number % 8 < 4 else number % 2]
+    size = {"int8": 1, "float32": 4}.get(dtype, 2)
+    m, k, n = (int(random.integers(1, most // 16)) * 16 // size for most in (400, 700, 400))
+    k += 128 // size  # more than one tile
+    turned = {"transpose_a": bool(random.integers(2)), "transpose_b": bool(random.integers(2))}
+    if dtype in ("float32", "int8"):
+        turned = {"transpose_a": False, "transpose_b": True}
+    fm, fn, gm, gn, depth = (int(random.choice(some)) for some in ((1, 2), (8, 16, 24), (1, 2), (1, 2), (3, 4)))
+    if (64 * fm * gm + 8 * fn * gn) * 128 * depth > H200.limits.block_memory_bytes - 64:
+        fm, gn = 1, 1
+    if number % 5 == 0 and dtype == "float16":
+        batch = int(random.integers(2, 4))
+        expression = rg.ops.batch_matmul(T("A", (batch, m, k), dtype), T("B", (batch, k, n), dtype))
+    else:
+        expression = matmul(m, k, n, dtype, **turned)
+    return expression, MatrixPlan(NAMES[dtype], fm, fn, gm, gn, 4, depth, boxes=True)
+
+
+@on_host
+@pytest.mark.parametrize("number", range(32))
+@pytest.mark.every(8)
+def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
+    expression, plan = drawn(number)
+    made = planned(expression, H200, plan)
+    assert in_boxes(made)
+    arrays, source = small_integers(made), emit(made, H200, "cuda")
+    wanted = interpret(made, arrays, H200).outputs
+    for modes in MODES:
+        got = executed(made, source, arrays, modes)
+        assert all(np.array_equal(got[key], wanted[key]) for key in wanted), modes
+    assert_values(expression, made, got, arrays, None, ROUNDED.get(made.outputs[0].dtype, 0.0))
+
+
+@on_host
+@pytest.mark.parametrize("factor", ["a batch between rows", "parts of a long sum", "sharing a matrix"])
+def test_views_and_parts_come_in_boxes_of_more_dimensions(factor):
+    a, b = T("A", (72, 2, 200), "float16"), T("B", (2, 200, 80), "float16")
+    expression = {
+        "a batch between rows": lambda: rg.einsum("mbk,bkn->bmn", a, b),
+        "parts of a long sum": lambda: rg.einsum("mpk,pkn->pmn", T("A", (72, 3, 192), "float16"), T("B", (3, 192, 80), "float16")),
+        "sharing a matrix": lambda: rg.einsum("mbk,kn->bmn", a, T("B", (200, 80), "float16")),
+    }[factor]()
+    made = planned(expression, H200, RING)
+    assert in_boxes(made) and len(emit(made, H200, "cuda").launches[0].maps) == 3
+    arrays = small_integers(made)
+    for modes in MODES:
+        assert_values(expression, made, executed(made, emit(made, H200, "cuda"), arrays, modes), arrays, None, 2.0**-11)
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        (lambda: matmul(136, 460, 72), "rows that are no multiples of 16 bytes"),
+        (lambda: nhwc_convolution(2, 9, 7, 64, 64, 3), "gathers"),
+        (lambda: rg.einsum("mk,nk->mn", *2 * (T("A", (136, 456), "float16"),)), "one tensor as both factors"),
+    ],
+)
+def test_what_no_box_can_bring_is_copied_by_threads(expression, why):
+    made = construct(canonicalize(expression()), H200, BOXES, 10)
+    beside = [one.program for one in made if "wgmma" in one.program.stages[-1].compute.instruction]
+    assert beside and not any(copy.boxes for one in beside for copy in one.stages[-1].copies), why
+
+
+def ring(dtype="float16"):
+    """A product with more tiles than buffers, its last one ragged, and two panels a tile of B."""
+    return planned(matmul(136, 712, 136, dtype), H200, replace(RING, instruction=NAMES[dtype]))
+
+
+def wrong(made, source):
+    """Whether some mode finds the text wrong."""
+    arrays = small_integers(made)
+    wanted = arrays["A"].astype(np.float32) @ arrays["B"].astype(np.float32)
+    for modes in MODES:
+        try:
+            got = executed(made, source, arrays, modes)["out"]
+        except HostError:
+            return True
+        if not np.array_equal(got.astype(np.float32), wanted.astype(got.dtype).astype(np.float32)):
+            return True
+    return False
+
+
+@on_host
+def test_the_text_without_faults_is_right():
+    made = ring()
+    assert not wrong(made, emit(made, H200, "cuda"))
+
+
+FAULTS = {
+    "no wait for a tile": (r"wait_tile\(filled \+ k0 % 4, \(k0/4\) % 2\);", ""),
+    "a wait for the tile before": (r"wait_tile\(filled \+ k0 % 4, \(k0/4\) % 2\)", "wait_tile(filled + (k0 + 3) % 4, (k0 + 3) / 4 % 2 ^ 1)"),
+    "the wrong phase": (r"\(k0/4\) % 2\);", "1 - (k0/4) % 2);"),
+    "a phase that never turns": (r"\(k0/4\) % 2\);", "0);"),
+    "no arrival": (r"expect_bytes\(filled \+ \(k0 \+ 2\) % 4, \d+\);", ""),
+    "two arrivals": (r"(expect_bytes\(filled \+ \(k0 \+ 2\) % 4, \d+\);)", r"\1 \1"),
+    "an arrival of all threads": (r"if \(is_issuer\(\)\)", "if (is_issuer() || thread > 0)"),
+    "bytes too few": (r"expect_bytes\(filled \+ \(k0 \+ 2\) % 4, 32768\)", "expect_bytes(filled + (k0 + 2) % 4, 16384)"),
+    "bytes of what lies within the tensor": (r"32768\)", "26624)"),
+    "another barrier": (r"(copy_box_2\(B_shared \+ \(\(k0 \+ 2\) % 4\)\S*, B, filled \+ )\(k0 \+ 2\)", r"\1(k0 + 1)"),
+    "barriers not started": (r"start_barriers\(filled, 4\);", ""),
+    "a barrier too few": (r"start_barriers\(filled, 4\)", "start_barriers(filled, 3)"),
+    "no barrier before a buffer is filled again": (r"__syncthreads\(\);(\s+if \(k0)", r"\1"),
+    "a buffer filled one iteration early": (r"k0 \+ 2", "k0 + 3"),
+    "products of two iterations left": (r"end_products<1>", "end_products<2>"),
+    "a tile fewer": (r"k0 \+ 2 < 12", "k0 + 2 < 11"),
+    "a tile more": (r"k0 \+ 2 < 12", "k0 + 2 < 13"),
+    "a box at other columns": (r"j0\*128 \+ 64", "j0*128 + 56"),
+    "coordinates exchanged": (r"(, A, \S+ \+ \(k0 \+ 2\) % 4), (\S+ \+ 128), (\S+)\)", r"\1, \3, \2)"),
+    "a box in another buffer": (r"A_shared \+ \(\(k0 \+ 2\) % 4\)", "A_shared + ((k0 + 3) % 4)"),
+    "maps exchanged": (r"copy_box_2\((A_shared[^,]*), A,", r"copy_box_2(\1, B,"),
+}
+
+
+@on_host
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.every(8)
+def test_a_fault_in_the_text_is_found(fault):
+    pattern, replacement = FAULTS[fault]
+    made = ring()
+    assert wrong(made, seeded(emit(made, H200, "cuda"), pattern, replacement, count=0))
+
+
+MAPS = {
+    "a side too short": lambda one: replace(one, box=(one.box[0], one.box[1] // 2)),
+    "columns too few": lambda one: replace(one, extents=(one.extents[0] - 8, one.extents[1])),
+    "a row too few": lambda one: replace(one, extents=(one.extents[0], one.extents[1] - 1)),
+    "rows too near": lambda one: replace(one, strides=(one.strides[0] - 16,)),
+    "wider elements": lambda one: replace(one, itemsize=4),
+    "narrow columns": lambda one: replace(one, box=(32, one.box[1])),
+}
+
+
+@on_host
+@pytest.mark.parametrize("fault", MAPS)
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.every(4)
+def test_a_fault_in_a_tensor_map_is_found(fault, which):
+    made = ring()
+    source, (kernel,) = emit(made, H200, "cuda"), lower(made, H200)
+    words = MAPS[fault](kernel.maps[which][1]).words
+    (launch,) = source.launches
+    maps = tuple(words if at == which else own for at, own in enumerate(launch.maps))
+    assert wrong(made, replace(source, launches=(replace(launch, maps=maps),)))
+
+
+@on_host
+def test_a_map_without_swizzle_is_found():
+    made = ring()
+    source = emit(made, H200, "cuda")
+    (launch,) = source.launches
+    plain = (launch.maps[0][0], launch.maps[0][1] & ~(3 << 13), *launch.maps[0][2:])
+    assert wrong(made, replace(source, launches=(replace(launch, maps=(plain, *launch.maps[1:])),)))
+
+
+def without(body, node):
+    """The statements without those of a kind."""
+    for one in body:
+        if isinstance(one, (For, If)):
+            one = replace(one, body=tuple(without(one.body, node)))
+        if not isinstance(one, node):
+            yield one
+
+
+@pytest.mark.parametrize("node", [BeginProducts, EndProducts, WaitProducts, Barrier, StartBarriers, WaitTile])
+@pytest.mark.parametrize("depth", [3, 4])
+def test_a_kernel_without_a_wait_or_a_fence_is_refused(node, depth):
+    made = planned(matmul(136, 456, 72), H200, replace(RING, depth=depth))
+    (kernel,) = lower(made, H200)
+    check_products(kernel)
+    with pytest.raises(ProgramError, match="expected"):
+        check_products(replace(kernel, body=tuple(without(kernel.body, node))))
+
+
+def test_a_kernel_without_the_barrier_behind_the_start_of_barriers_is_refused():
+    (kernel,) = lower(ring(), H200)
+    bare = [one for one in kernel.body if not isinstance(one, Barrier)]
+    with pytest.raises(ProgramError, match=r"FillTile .* expected StartBarriers and a Barrier before it"):
+        check_products(replace(kernel, body=tuple(bare)))
+
+
+def test_a_kernel_without_the_barrier_before_a_buffer_is_filled_again_is_refused():
+    (kernel,) = lower(ring(), H200)
+    bare = [replace(one, body=tuple(without(one.body, Barrier))) if isinstance(one, For) else one for one in kernel.body]
+    with pytest.raises(ProgramError, match=r"FillTile .* expected a wait for products and a Barrier before it"):
+        check_products(replace(kernel, body=tuple(bare)))
+
+
+def changed(made, number=0, **fields):
+    stage = made.stages[0]
+    copies = tuple(replace(copy, **fields) if at == number else copy for at, copy in enumerate(stage.copies))
+    return replace(made, stages=(replace(stage, copies=copies),))
+
+
+def all_in_boxes(expression, plan):
+    made = planned(expression, H200, replace(plan, boxes=False))
+    stage = made.stages[0]
+    return replace(made, stages=(replace(stage, copies=tuple(replace(one, boxes=True) for one in stage.copies)),))
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (lambda: changed(ring(), boxes=False), "boxes is False, but not of every copy; expected the same of all"),
+        (lambda: all_in_boxes(matmul(136, 460, 72), RING), r"its strides \[920\] are no multiples of 16 bytes; expected False"),
+        (lambda: all_in_boxes(rg.einsum("mk,nk->mn", *2 * (T("A", (136, 456), "float16"),)), RING), "A has another use, too"),
+        (lambda: all_in_boxes(matmul(136, 456, 72), replace(RING, depth=1)), "asynchronous False; expected False"),
+        (
+            lambda: all_in_boxes(matmul(136, 456, 72), MatrixPlan("mma", 2, 2, 2, 1, 2, 4)),
+            "boxes is True, but mma multiplies them; expected False",
+        ),
+    ],
+)
+def test_what_no_copy_engine_can_do_is_refused(made, says):
+    with pytest.raises(ProgramError, match=says):
+        check(made(), H200)
+
+
+def test_a_device_without_a_copy_engine_refuses_boxes():
+    layers = tuple(replace(layer, box_extent=0) for layer in H200.layers)
+    with pytest.raises(ProgramError, match="boxes is True, but h200 has no copy engine; expected False"):
+        check(ring(), replace(H200, layers=layers))
+
+
+def test_boxes_are_chosen_where_they_are_allowed_and_never_else():
+    graph = canonicalize(matmul(4096, 4096, 4096, "bfloat16"))
+    own, other = (construct(graph, H200, options, 1)[0].program for options in (BOXES, BuildOptions()))
+    assert in_boxes(own) and not any(copy.boxes for copy in other.stages[0].copies)
+    assert predict_stage(own.stages[0], H200).seconds <= predict_stage(other.stages[0], H200).seconds
+
+
+def test_a_program_with_boxes_and_its_launch_are_kept_as_they_are():
+    made = ring()
+    assert from_text(to_text(made)) == made
+    launches_ = emit(made, H200, "cuda").launches
+    assert launches_of(launches(emit(made, H200, "cuda"))) == launches_ and len(launches_[0].maps[0]) == WORDS
+
+
+def test_opencl_c_has_no_copy_engine_and_says_so():
+    with pytest.raises(DeviceError, match="opencl has no spelling for StartBarriers; expected a CUDA target"):
+        emit(ring(), H200, "opencl")
+
+
+@compiled
+@pytest.mark.parametrize("dtype, turned", [("float16", False), ("bfloat16", False), ("bfloat16", True), ("int8", True)])
+def test_first_choices_are_small_and_spill_nothing(dtype, turned):
+    graph = canonicalize(matmul(4096, 4096, 4096, dtype, transpose_b=turned))
+    made = construct(graph, H200, BOXES, 1)[0].program
+    assert in_boxes(made)
+    done = nvrtc.compile_cuda(emit(made, H200, "cuda").text, H200.targets[0].arch)
+    assert done.kernels[0].stack_bytes == done.kernels[0].spill_store_bytes == 0
+    loops = main_loops(done.code)
+    if loops is not None:
+        (loop,) = loops.values()
+        products = loop.get("HGMMA", 0) + loop.get("IGMMA", 0)
+        assert loop["WARPGROUP"] == 2 and products in (4, 8) and "LDGSTS.128" not in loop
+        assert loop["ELECT"] == 1  # else each copy is in a loop over lanes
+        assert sum(loop.values()) <= 130 * products / 4
+
+
+@compiled
+def test_what_a_block_holds_is_what_the_model_says():
+    made = planned(gated(136, 264, 200), H200, replace(RING, depth=3))
+    source = emit(made, H200, "cuda")
+    assert source.launches[0].dynamic_bytes == managed_bytes(made.stages[0], H200)["shared"]
+    assert source.launches[0].dynamic_bytes == predict_stage(made.stages[0], H200).shared_bytes
