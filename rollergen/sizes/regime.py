@@ -128,7 +128,8 @@ def open_plans(
 ) -> tuple[RProgram, list[Plan]]:
     """The best program at a count, and the plans among the best ones."""
     plans: list[Plan] = []
-    fixed = replace(options, shapes=replace(options.shapes, box_copies=False))  # tensor maps have their extents
+    # Tensor maps have their extents, and edges what is left of these.
+    fixed = replace(options, shapes=replace(options.shapes, box_copies=False, edges_apart=False))
     for top_k in (_EACH, _MORE):
         found = [one.program for one in construct(graph, device, fixed, top_k)]
         plans = [plan for one in found if (plan := plan_of(one, buffers, count, most_rows)) is not None]
