@@ -183,7 +183,8 @@ def imported(program: Any, title: str) -> Network:
         if one.op == "call_function":
             graph.add(one)
     results = [graph.names.get(one, one) for one in signature.user_outputs if isinstance(one, str)]
-    calls, constants, results = _folded(graph.calls, graph.constants, results)
+    calls = [one for call in graph.calls for one in _taken_apart(call, graph)]
+    calls, constants, results = _folded(calls, graph.constants, results)
     flatten, unflatten = torch.utils._pytree.tree_flatten, torch.utils._pytree.tree_unflatten
     wanted, made_of = program.call_spec.in_spec, program.call_spec.out_spec
     takes, gives = signature.user_inputs, signature.user_outputs  # properties that take a tenth of a millisecond
@@ -304,6 +305,31 @@ def _node(call: _Call, constants: Mapping[str, np.ndarray]) -> Node:
     scalars = {name: constants[name].item() for name in call.inputs if name in constants and not constants[name].ndim}
     express, alike = (lambda tensors: call.express(tensors, scalars)), (lambda names: call.text(names, scalars))
     return Node(call.source, call.operator, call.inputs, call.outputs, express, call.host, alike)
+
+
+MOST_VIEWS = 8
+"""Parts that an unbind gives as views; what reads one has a kernel of its own."""
+
+
+def _taken_apart(call: _Call, graph: _Graph) -> list[_Call]:
+    """An unbind of many parts, such as the steps of a recurrence, as takes at places that constants hold: what reads
+    the parts then differs in a constant alone, and shares its kernels."""
+    import torch
+
+    if call.operator != "unbind" or len(call.outputs) <= MOST_VIEWS or None in [one.shape for one in call.outputs]:
+        return [call]
+    x, dim = (*call.arguments, call.named.get("dim", 0))[:2]
+    made = []
+    for t, value in enumerate(call.outputs):
+        assert value.shape is not None
+        at = dim % (len(value.shape) + 1)
+        place, shape = f"{value.name} place", (*value.shape[:at], 1, *value.shape[at:])
+        rows = Value(f"{value.name} rows", shape, value.dtype)
+        graph.constants[place] = np.array([t], np.int64)
+        taken, reshaped = torch.ops.aten.index_select.default, torch.ops.aten.squeeze.dim
+        made.append(_Call(rows.name, taken, (x, at, _Reference(place)), {}, (rows,)))
+        made.append(_Call(value.name, reshaped, (_Reference(rows.name), at), {}, (value,)))
+    return made
 
 
 def _folded(

@@ -120,11 +120,14 @@ class Execution:
         return run
 
     def _launched(self, number: int, step: Step, kernel: Kernel) -> Callable[[], None]:
-        """The launches of a step, behind the check of the ids that they read by."""
+        """The launches of a step, behind the check of the ids that they read by; of constants once."""
         run = self._arguments(number, step, kernel)
         if not (ids := HostIds(kernel.program)):
             return run
         given = dict(zip((b.name for b in kernel.program.inputs), step.inputs, strict=True))
+        if not ids.scalars and {given[name] for name in ids.looks} <= set(self._network.constants):
+            ids.check((), {name: self._network.constants[given[name]] for name in ids.looks})
+            return run
 
         def checked() -> None:
             ids.check((), {name: self._array(own) for name, own in given.items()})

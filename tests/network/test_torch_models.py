@@ -128,6 +128,31 @@ def test_what_torch_can_decompose_needs_no_step_of_torchs():
     assert all(one.kernel is not None for one in layers)
 
 
+class Steps(nn.Module):
+    """A recurrence of both directions, batch first, and parts of another axis than the first."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layer = getattr(nn, kind)(6, 8, batch_first=True, bidirectional=kind == "GRU")
+
+    def forward(self, x):
+        y, last = self.layer(x)
+        return y, last, sum(x.unbind(1)) + sum(x.unbind(-2))
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes")
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_steps_of_a_recurrence_share_their_kernels(kind):
+    model, counts = seeded(lambda: Steps(kind)), []
+    for steps in (9, 20):
+        x = torch.randn(2, steps, 6)
+        ours = compiled(model, x)
+        torch.testing.assert_close(ours(x), torch.utils._pytree.tree_map(torch.Tensor.detach, model(x)))
+        assert all(one.kernel is not None for one in ours.layers)
+        counts.append(len(ours.kernels))
+    assert counts[0] == counts[1]
+
+
 def test_a_batch_norm_is_written_into_the_convolution_before_it():
     steps = compiled(seeded(Residual), torch.randn(1, 3, 8, 8), device="v100").steps
     assert [step.operators for step in steps] == [
