@@ -16,7 +16,7 @@ PRODUCT = rg.ops.matmul(A, B)
 def test_conversions_are_no_operations(dtype):
     """So that no dot lies above the roof of the matrix instruction."""
     x, w = rg.tensor("x", (1024, 1024), dtype), rg.tensor("w", (1024, 1024), dtype)
-    plot = rg.build(rg.ops.matmul(x, w), "a100").plot()
+    plot = rg.build(rg.ops.matmul(x, w, transpose_b=True), "a100").plot()
     (stage,) = plot.facts["stages"]
     assert stage["flops"] == 2 * 1024**3
     roof = max(line.get_ydata()[0] for line in plot.figure.get_axes()[1].lines if line.get_marker() == "None")
