@@ -41,6 +41,11 @@ _FILES = re.compile(r"(?:benches|tests)/[\w./-]+\.(?:json|py)")
 SIZE, DEVICE = 256, load_device("v100")
 
 
+def _folded(line: str) -> str:
+    """A line as several of at most 105 characters."""
+    return "\n".join(textwrap.wrap(line, 105, subsequent_indent="    "))
+
+
 def _product(size: int) -> rg.Tensor:
     A, B = rg.tensor("A", (size, size)), rg.tensor("B", (size, size))
     k = rg.reduce_axis("k", size)
@@ -87,7 +92,7 @@ def expression() -> str:
 def space() -> str:
     """What the rules reject of the space of tiles."""
     text = rg.build(_product(SIZE), DEVICE, profile=False, cache=False).explain()
-    return "".join(f"{line.strip()}\n" for line in text.split("\n") if "tiles considered" in line)
+    return "".join(f"{_folded(line.strip())}\n" for line in text.split("\n") if "tiles considered" in line)
 
 
 def _program() -> rg.RProgram:
@@ -129,7 +134,7 @@ def interpretation() -> str:
 
 def kernel_ir() -> str:
     """The first nodes of the lowered kernel."""
-    return "\n".join(f"{one}" for one in lower(_program(), DEVICE)[0].body[:3]) + "\n"
+    return "\n".join(_folded(f"{one}") for one in lower(_program(), DEVICE)[0].body[:3]) + "\n"
 
 
 def text() -> str:

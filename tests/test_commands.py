@@ -24,7 +24,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(GUIDES)]
 def commands(page: Path, program: str) -> list[str]:
     """What begins with that program, in backticks or as a line of a block, without comments."""
     text = page.read_text()
-    blocks = [block for kind, block in FENCED.findall(text) if kind in ("", "sh")]
+    blocks = [block.replace("\\\n", " ") for kind, block in FENCED.findall(text) if kind in ("", "sh")]
     lines = [part.strip() for block in blocks for line in block.splitlines() for part in line.split("#")[0].split("&&")]
     spans = [" ".join(one.split()) for one in re.findall(r"`([^`]+)`", FENCED.sub("", text))]
     return [one for one in (*lines, *spans) if one.startswith(f"{program} ")]

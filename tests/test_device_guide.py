@@ -26,7 +26,7 @@ def guided(tmp_path_factory):
     folder = tmp_path_factory.mktemp("guide")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        lines = [line for block in blocks("sh") for line in block.splitlines()]
+        lines = [line for block in blocks("sh") for line in block.replace("\\\n", " ").splitlines()]
         return folder, {line: ok(*shlex.split(line)[1:]) for line in lines}
 
 
