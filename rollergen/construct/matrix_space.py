@@ -123,8 +123,8 @@ def _shaped(
     for steps in (_PANEL_STEPS,) if instruction.is_asynchronous else _STEPS:
         if steps > 1 and steps * instruction.k >= 2 * k_extent and not instruction.is_asynchronous:
             continue
-        for depth, boxes in _filled(depths, instruction, device, rules):
-            plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth, boxes=boxes)
+        for depth, boxes, producer in _filled(depths, instruction, device, rules):
+            plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth, boxes=boxes, producer=producer)
             drafted = lambda some, plan=plan: _draft(op, roles, plan, some, device, rules, ledger)
             said = lambda some, plan=plan: f"{name}: {len(some)} tiles of {plan_text(plan)}"
             for _, found in in_pieces(points, drafted, len, Points.where, said):
@@ -136,10 +136,13 @@ def _shaped(
 
 def _filled(
     depths: tuple[int, ...], instruction: Instruction, device: Device, rules: AlignmentRules
-) -> list[tuple[int, bool]]:
-    """(buffers, whether a copy engine fills them) that are tried."""
-    engine = instruction.is_asynchronous and device.kind.box_copies and rules.shapes.box_copies
-    return [(depth, boxes) for depth in depths for boxes in (False, True)[: 1 + (engine and depth in _RING)]]
+) -> list[tuple[int, bool, bool]]:
+    """(buffers, whether a copy engine fills them, whether told by a producer) that are tried."""
+    found = [(depth, False, False) for depth in depths]
+    if instruction.is_asynchronous and device.kind.box_copies and rules.shapes.box_copies:
+        producers = (False, True) if rules.shapes.producers else (False,)
+        found += [(depth, True, producer) for depth in depths if depth in _RING for producer in producers]
+    return found
 
 
 def _few_of_a_kind(plans: list[MatrixPlan]) -> list[MatrixPlan]:

@@ -1,7 +1,7 @@
 """Tiles that a copy engine brings in CUDA (TMA, from sm_90 on): the functions that a kernel brings, by inline PTX.
 
-A barrier in shared memory expects one arrival, with a number of bytes, and is through once these have come (PTX ISA,
-"mbarrier" and "cp.async.bulk.tensor").  Their names are defined for NVIDIA's compilers only: a host that runs the text
+A barrier in shared memory counts arrivals, and bytes of which arrivals tell (PTX ISA, "mbarrier" and
+"cp.async.bulk.tensor").  Their names are defined for NVIDIA's compilers only: a host that runs the text
 brings its own.
 """
 
@@ -11,29 +11,35 @@ BARRIERS = """#ifdef __CUDACC__
 /* What the copy engine knows of a tensor; a kernel's parameter. */
 struct __align__(64) TensorMap { unsigned long long words[16]; };
 
-__device__ __forceinline__ void start_barriers(unsigned long long *barriers, const int count)
+__device__ __forceinline__ void start_barriers(unsigned long long *barriers, const int count, const int arrivals)
 {
     if (threadIdx.x == 0) {
         for (int i = 0; i < count; ++i) {
             const unsigned int at = (unsigned int)__cvta_generic_to_shared(barriers + i);
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(at) : "memory");
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(at), "r"(arrivals) : "memory");
         }
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* Of one thread of the block.  Written otherwise, ptxas puts a loop over lanes around each copy. */
-__device__ __forceinline__ bool is_issuer()
+/* Of one thread of a warp.  Written otherwise, ptxas puts a loop over lanes around each copy. */
+template <int WARP> __device__ __forceinline__ bool is_issuer()
 {
     unsigned int elected;
     asm volatile("{ .reg .pred is; elect.sync _|is, 0xffffffff; selp.u32 %0, 1, 0, is; }" : "=r"(elected));
-    return (elected != 0) & (threadIdx.x < 32);
+    return (elected != 0) & (threadIdx.x / 32 == WARP);
 }
 
 __device__ __forceinline__ void expect_bytes(unsigned long long *barrier, const int bytes)
 {
     const unsigned int at = (unsigned int)__cvta_generic_to_shared(barrier);
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(at), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void free_tile(unsigned long long *barrier)
+{
+    const unsigned int at = (unsigned int)__cvta_generic_to_shared(barrier);
+    if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(at) : "memory");
 }
 
 __device__ __forceinline__ void wait_tile(unsigned long long *barrier, const int parity)

@@ -27,7 +27,7 @@ from rollergen.hal.compilers.sass import histogram
 from rollergen.hal.languages import Compiler, Language
 from rollergen.hal.runtime import cuda_mismatch, cuda_runtime_for
 from rollergen.hal.runtimes.cuda_devices import cuda_device_present
-from rollergen.lower.box_ir import Box, BoxStatement, FillTile, StartBarriers, WaitTile
+from rollergen.lower.box_ir import Box, BoxStatement, FillTile, FreeTile, Leave, StartBarriers, WaitTile
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
     Inside,
@@ -152,14 +152,18 @@ class Cuda(CudaVectors):
     def boxes(self, statement: BoxStatement) -> list[str]:
         self.types.setdefault("boxes", boxes.BARRIERS)
         match statement:
-            case StartBarriers(pointer, count):
-                return [f"start_barriers({pointer.name}, {count});"]
+            case Leave():
+                return ["return;"]
+            case StartBarriers(pointer, count, arrivals):
+                return [f"start_barriers({pointer.name}, {count}, {arrivals});"]
+            case FreeTile(pointer, number):
+                return [f"free_tile({self.address(pointer, number, 1, False)});"]
             case WaitTile(pointer, number, parity):
                 return [f"wait_tile({self.address(pointer, number, 1, False)}, {self.index(parity)});"]
-            case FillTile(pointer, number, bytes_, every):
+            case FillTile(pointer, number, bytes_, every, width):
                 barrier = self.address(pointer, number, 1, False)
                 lines = [f"expect_bytes({barrier}, {bytes_});", *(self._box(one, barrier) for one in every)]
-                return ["if (is_issuer()) {", *(INDENT + line for line in lines), "}"]
+                return [f"if (is_issuer<{width}>()) {{", *(INDENT + line for line in lines), "}"]
 
     def _box(self, box: Box, barrier: str) -> str:
         name, text = boxes.copy_box(len(box.coordinates))

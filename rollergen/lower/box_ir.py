@@ -11,11 +11,12 @@ from rollergen.lower.expressions import Pointer
 
 @dataclass(frozen=True, slots=True)
 class StartBarriers:
-    """``count`` barriers at ``pointer`` in local memory get ready to be filled; all threads know it behind the next
-    `Barrier`."""
+    """``count`` barriers at ``pointer`` in local memory begin to count so many ``arrivals`` and the bytes that come
+    with them; all threads know it behind the next `Barrier`."""
 
     pointer: Pointer
     count: int
+    arrivals: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class FillTile:
-    """One thread of the block starts the copies of the boxes, and tells barrier ``number`` how many bytes they have.
+    """One thread of the block's execution width ``width`` starts the copies of the boxes, and tells barrier ``number``
+    how many bytes they have.
 
     The bytes are in local memory once a thread's `WaitTile` for this filling of the barrier is through; until then
     their places hold nothing."""
@@ -40,16 +42,30 @@ class FillTile:
     number: Index
     bytes: int
     boxes: tuple[Box, ...]
+    width: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class WaitTile:
-    """The thread waits until all bytes of a filling of barrier ``number`` have come: of one whose number, counted from
-    0, has the ``parity``, the last one of which others may be under way."""
+    """The thread waits until barrier ``number`` has counted all arrivals and bytes of its last filling of this
+    ``parity``, fillings being numbered from 0; of the filling before the first one, of parity 1, it has."""
 
     pointer: Pointer
     number: Index
     parity: Index
 
 
-BoxStatement = Union[StartBarriers, FillTile, WaitTile]
+@dataclass(frozen=True, slots=True)
+class FreeTile:
+    """Each execution width arrives once at barrier ``number``: its products that have ended read the tile no more."""
+
+    pointer: Pointer
+    number: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The thread is through."""
+
+
+BoxStatement = Union[StartBarriers, FillTile, WaitTile, FreeTile, Leave]

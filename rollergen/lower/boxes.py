@@ -2,21 +2,29 @@
 
     barriers and the first tiles started
     each iteration:  threads are through with the oldest tile | its buffer refilled | this tile waited for | products
+
+With a producer (`Compute.producer`) another barrier of each buffer tells it that all products have read the tile:
+
+    barriers started
+    producer:        each iteration: the buffer waited for | refilled
+    other threads:   each iteration: this tile waited for | products | the tile before is free
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
-from rollergen.lower.box_ir import Box, FillTile, StartBarriers, WaitTile
+from rollergen.lower.box_ir import Box, FillTile, FreeTile, Leave, StartBarriers, WaitTile
 from rollergen.lower.context import Context
-from rollergen.lower.expressions import Expr, Pointer
+from rollergen.lower.expressions import Expr, Inside, Pointer
 from rollergen.lower.ir import LOCAL
 from rollergen.lower.pipelines import next_exists, stages_of
 from rollergen.lower.place import Place
+from rollergen.lower.writer import Writer
 from rollergen.program.boxes import BARRIER_BYTES, barrier_bytes, boxes_of
 from rollergen.program.rprogram import PARALLEL, Copy
 
@@ -30,33 +38,96 @@ def write_boxes(
     out, nest = context.out, context.nest
     if nest.open is not None:
         raise ProgramError(f"stage {nest.stage.name}: boxes along {nest.open.axis}, whose extent is an argument")
-    depth = copies[0].depth
-    ahead = depth - 1 - nest.trails
-    barriers = out.array("filled", LOCAL, "uint64", barrier_bytes(nest.stage) // BARRIER_BYTES, _ALIGNMENT, True)
-    out.boxes(StartBarriers(barriers, depth))
-    out.barrier()
-    for tile in range(ahead if not isinstance(count, int) else min(ahead, count)):
-        exists = None if isinstance(count, int) else next_exists(Index.of(tile), 0, count)
-        with nullcontext() if exists is None else out.when(exists):
-            _fill(context, place.bind({p: Index.of(tile)}), copies, barriers, Index.of(tile))
-    with out.loop(nest.variables[p], count, (0, nest.loops[p].extent - 1)) as at:
-        out.barrier()
-        with out.when(next_exists(at, ahead, count)):
-            _fill(context, place.bind({p: at + ahead}), copies, barriers, at + ahead)
-        out.boxes(WaitTile(barriers, (at % depth).simplify(out.ranges), (at // depth % 2).simplify(out.ranges)))
+    ring = _start(context, copies)
+    loop = out.loop(nest.variables[p], count, (0, nest.loops[p].extent - 1))
+    if ring.freed is None:
+        _fill_first(context, place, p, count, ring)
+    else:
+        _produce(context, place, p, loop, ring)
+    with loop as at:
+        if ring.freed is None:
+            out.barrier()
+            with out.when(next_exists(at, ring.ahead, count)):
+                _fill(context, place, p, at + ring.ahead, ring)
+        out.boxes(WaitTile(ring.filled, *ring.turn(out, at)))
         here = place
         for copy in copies:
             here = here.with_source(nest.load(copy), stages_of(context.buffers[copy], at, out.ranges))
         inside(here)
+        if ring.freed is not None:
+            _free(context, at, ring)
 
 
-def _fill(context: Context, place: Place, copies: list[Copy], barriers: Pointer, tile: Index) -> None:
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """Buffers of all ``copies``, ``depth`` of each, refilled so many iterations ``ahead``: their barriers for tiles
+    that came and, with a producer, for buffers that are free; ``width``: the execution width that starts copies."""
+
+    copies: list[Copy]
+    depth: int
+    ahead: int
+    filled: Pointer
+    freed: Pointer | None
+    width: int
+
+    def turn(self, out: Writer, tile: Index) -> tuple[Index, Index]:
+        """The buffer of a tile, and the parity of how often it was filled before."""
+        return (tile % self.depth).simplify(out.ranges), (tile // self.depth % 2).simplify(out.ranges)
+
+
+def _start(context: Context, copies: list[Copy]) -> _Ring:
+    """The ring, whose barriers are ready for all threads."""
+    out, nest = context.out, context.nest
+    depth, producer = copies[0].depth, nest.stage.compute.producer
+    widths = nest.threads // nest.device.execution_width
+    size = barrier_bytes(nest.stage) // BARRIER_BYTES // (1 + producer)
+    filled = out.array("filled", LOCAL, "uint64", size, _ALIGNMENT, True)
+    out.boxes(StartBarriers(filled, depth, 1))
+    freed = None
+    if producer:
+        freed = out.array("freed", LOCAL, "uint64", size, _ALIGNMENT, True)
+        out.boxes(StartBarriers(freed, depth, widths))
+    out.barrier()
+    return _Ring(copies, depth, depth - 1 - nest.trails, filled, freed, widths if producer else 0)
+
+
+def _fill_first(context: Context, place: Place, p: int, count: int | Expr, ring: _Ring) -> None:
+    """The first tiles, as many as the ring is refilled ahead, as far as there are so many."""
+    for tile in range(ring.ahead if not isinstance(count, int) else min(ring.ahead, count)):
+        exists = None if isinstance(count, int) else next_exists(Index.of(tile), 0, count)
+        with nullcontext() if exists is None else context.out.when(exists):
+            _fill(context, place, p, Index.of(tile), ring)
+
+
+def _produce(context: Context, place: Place, p: int, loop: AbstractContextManager[Index], ring: _Ring) -> None:
+    """What the producer does: it waits until a buffer is free (the first time it is), and refills it."""
+    out, nest = context.out, context.nest
+    assert ring.freed is not None
+    with out.when(Inside(context.threads.thread, nest.threads, None)):
+        with loop as at:
+            number, parity = ring.turn(out, at)
+            out.boxes(WaitTile(ring.freed, number, parity * -1 + 1))
+            _fill(context, place, p, at, ring)
+        out.boxes(Leave())
+
+
+def _free(context: Context, at: Index, ring: _Ring) -> None:
+    """The tile is free whose products have ended: this one, or where products trail the one before."""
+    out, nest = context.out, context.nest
+    assert ring.freed is not None
+    if not nest.trails:
+        out.boxes(FreeTile(ring.freed, (at % ring.depth).simplify(out.ranges)))
+        return
+    with out.when(Inside(at, 1, None)):
+        out.boxes(FreeTile(ring.freed, ((at + (ring.depth - 1)) % ring.depth).simplify(out.ranges)))
+
+
+def _fill(context: Context, place: Place, p: int, tile: Index, ring: _Ring) -> None:
     """Starts all boxes of a tile of every copy."""
-    out = context.out
-    boxes = [box for copy in copies for box in _boxes(context, place, copy, tile)]
-    bytes_ = sum(boxes_of(context.nest.stage, copy, _longest(context, copy)).bytes for copy in copies)
-    number = (tile % copies[0].depth).simplify(out.ranges)
-    out.boxes(FillTile(barriers, number, bytes_, tuple(boxes)))
+    out, here = context.out, place.bind({p: tile})
+    boxes = [box for copy in ring.copies for box in _boxes(context, here, copy, tile)]
+    bytes_ = sum(boxes_of(context.nest.stage, copy, _longest(context, copy)).bytes for copy in ring.copies)
+    out.boxes(FillTile(ring.filled, ring.turn(out, tile)[0], bytes_, tuple(boxes), ring.width))
 
 
 def _longest(context: Context, copy: Copy) -> int:

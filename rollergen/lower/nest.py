@@ -13,6 +13,7 @@ from rollergen.expr.values import Buffer, Load
 from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.expressions import Pointer
 from rollergen.lower.ir import Names
+from rollergen.program.boxes import producer_threads
 from rollergen.program.loops import OVERLAP, scan_step, tile_of
 from rollergen.program.matrix import matrix_instruction, trails
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop, Stage
@@ -147,6 +148,11 @@ class Nest:
     @cached_property
     def threads(self) -> int:
         return prod([loop.extent for _, loop in self.parallel])
+
+    @property
+    def launched_threads(self) -> int:
+        """Threads of a block, those that only start copies among them."""
+        return self.threads + producer_threads(self.stage, self.device.execution_width)
 
     @cached_property
     def instruction(self) -> Instruction | None:

@@ -8,16 +8,20 @@ Tiles that come in boxes need no showing; started barriers and, for each tile, a
 
     StartBarriers, Barrier | Barrier behind products that ended, FillTile | WaitTile | begin | products | end
 
+Where others than the threads with products fill, these say of each tile that it is free, and others wait for that:
+
+    WaitTile, FillTile                           | WaitTile | begin | products | end, FreeTile
+
 A CPU that runs the text finds a wait that is missing; a fence that is missing it need not, nor need a GPU.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from rollergen.errors import ProgramError
-from rollergen.lower.box_ir import FillTile, StartBarriers, WaitTile
+from rollergen.lower.box_ir import FillTile, FreeTile, Leave, StartBarriers, WaitTile
 from rollergen.lower.expressions import Element
 from rollergen.lower.ir import LOCAL, Barrier, For, If, Kernel, Statement, Write, walk
 from rollergen.lower.matrix_ir import BeginProducts, EndProducts, MultiplyLocal, WaitProducts
@@ -29,7 +33,8 @@ class _State:
     been shown anything, begun, and not ended; how many ended groups may run; whether sums are not the program's.
 
     Of tiles in boxes: whether their barriers are started, and all threads know it; whether a tile has been waited for
-    since products ended; whether a thread may still have products that ended in another."""
+    since products ended; whether a thread may still have products that ended in another; whether a free buffer has been
+    waited for since one was filled."""
 
     written: bool = False
     shown: bool = False
@@ -37,6 +42,7 @@ class _State:
     ready: bool = False
     came: bool = False
     apart: bool = False
+    free: bool = False
     begun: bool = False
     open: bool = False
     running: int = 0
@@ -56,6 +62,8 @@ def _follow(kernel: Kernel, body: tuple[Statement, ...], state: _State, sums: fr
             case For():
                 for _ in range(2):  # the second time from where the first one ended
                     _follow(kernel, statement.body, state, sums)
+            case If() if statement.body and isinstance(statement.body[-1], Leave):
+                _follow(kernel, statement.body, replace(state), sums)
             case If():
                 _follow(kernel, statement.body, state, sums)
                 _follow(kernel, statement.otherwise, state, sums)
@@ -78,11 +86,19 @@ def _step(kernel: Kernel, statement: Statement, state: _State, sums: frozenset[s
             state.started = True
         case FillTile():
             _refuse_if(not state.ready, kernel, statement, "StartBarriers and a Barrier before it")
-            late = state.open or state.running > 1
-            _refuse_if(late or state.apart, kernel, statement, "a wait for products and a Barrier before it")
+            if statement.width:
+                _refuse_if(not state.free, kernel, statement, "a wait for a free buffer before it")
+            else:
+                late = state.open or state.running > 1
+                _refuse_if(late or state.apart, kernel, statement, "a wait for products and a Barrier before it")
+            state.free = False
         case WaitTile():
             _refuse_if(not state.ready, kernel, statement, "StartBarriers and a Barrier before it")
-            state.came = True
+            filled = statement.pointer.name in _filled(kernel)
+            state.came, state.free = state.came or filled, state.free or not filled
+        case FreeTile():
+            late = state.open or state.running > 1 or not state.apart
+            _refuse_if(late, kernel, statement, "EndProducts before it")
         case BeginProducts():
             state.begun = True
         case MultiplyLocal():
@@ -101,6 +117,11 @@ def _step(kernel: Kernel, statement: Statement, state: _State, sums: frozenset[s
                 touched = sums & set(_elements(statement))
                 _refuse_if(bool(touched and state.held), kernel, statement, "WaitProducts before its sums are used")
                 state.begun = state.begun and not touched
+
+
+def _filled(kernel: Kernel) -> set[str]:
+    """Names of the barriers that count what comes."""
+    return {one.pointer.name for one in walk(kernel.body) if isinstance(one, FillTile)}
 
 
 _THERE = ("a barrier before it that shows products what was written", "WaitTile before it")

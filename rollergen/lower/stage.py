@@ -119,7 +119,7 @@ def _kernel(stage: _Begun) -> Kernel:
         arguments=tuple(stage.parameters),
         body=out.body(),
         blocks=nest.blocks,
-        threads=nest.threads,
+        threads=nest.launched_threads,
         block_id=stage.block_id,
         thread_id=stage.thread_id,
         ranges=out.ranges,
@@ -230,7 +230,8 @@ def _table(nest: Nest, common: _Common) -> list[str]:
 
 
 def _tile(nest: Nest, common: _Common, tile: Mapping[str, int]) -> list[str]:
-    lines = [f"{nest.blocks} blocks of {nest.threads} {'thread' if nest.threads == 1 else 'threads'}"]
+    beside = f" and {nest.launched_threads - nest.threads} that start copies" if nest.stage.compute.producer else ""
+    lines = [f"{nest.blocks} blocks of {nest.threads} {'thread' if nest.threads == 1 else 'threads'}{beside}"]
     lines.append(f"tile of a block: {_block_tile(nest, common)}")
     if common.components:
         shape = " x ".join([f"{name} {tile.get(axis, 1)}" for axis, name, role, _ in common.axes if role == "spatial"])

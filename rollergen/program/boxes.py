@@ -94,10 +94,15 @@ def boxes_of(stage: Stage, copy: Copy, longest: int) -> Boxes:
 
 
 def barrier_bytes(stage: Stage) -> int:
-    """Bytes of the block's layer for the barriers of its boxes: one for each buffer of the ring, in whole 16 bytes.
-    For a batch of programs: an array."""
+    """Bytes of the block's layer for the barriers of its boxes: for each buffer of the ring one, or with a producer
+    another that says that it is free, in whole 16 bytes.  For a batch of programs: an array."""
     depth = next((copy.depth for copy in stage.copies if copy.boxes), 0)
-    return (depth + depth % 2) * BARRIER_BYTES
+    return (depth + depth % 2) * BARRIER_BYTES * (1 + stage.compute.producer)
+
+
+def producer_threads(stage: Stage, width: int) -> int:
+    """Threads of a block beside those of the loops, on a device of that execution width."""
+    return width * stage.compute.producer
 
 
 def _axes(op: TensorOp, load: Load, order: tuple[str, ...]) -> tuple[str, ...]:

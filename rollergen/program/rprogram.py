@@ -55,11 +55,11 @@ class Loop:
 class Copy:
     """One load's tile brought into ``to_layer`` at each iteration of the loops outside depth ``at_loop``.
 
-    The buffer is indexed by the axes in ``order`` (outer to inner; exactly the axes of the load
-    that vary inside).  Along each axis it holds one element for each combination of the *inner*
-    loops of that axis: those at depth ``at_loop`` or deeper and, where ``to_layer`` is shared by a
-    block, all its group and thread loops.  Position along the axis is the mixed-radix number of these loops'
-    variables by falling stride (the plain local coordinate, if they are adjacent).
+    The buffer is indexed by the axes in ``order`` (outer to inner; exactly the axes of the load that vary inside).
+    Along each axis it holds one element for each combination of the *inner* loops of that axis: those at depth
+    ``at_loop`` or deeper and, where ``to_layer`` is shared by a block, all its group and thread loops.  Position along
+    the axis is the mixed-radix number of these loops' variables by falling stride (the plain local coordinate, if they
+    are adjacent).
 
     Row-major, the last axis padded by ``padding`` elements; with ``swizzle`` s > 1 (a power of 2), column c of row r (r
     numbers the rows of the tile) lies at ``c ^ (r % s) * unit``, the `unit` being a vector.  With ``panel`` p > 0 it is
@@ -69,8 +69,7 @@ class Copy:
     Into a block's layer, all threads fill together: groups of ``vector`` elements adjacent along ``along`` are numbered
     with ``along`` fastest and the other axes in ``order`` behind it (last fastest); thread t of T moves groups t,
     t + T, ...  If ``along`` is ``order[-1]`` the groups are stored as vectors, else element by element.  A barrier
-    precedes (if the buffer was in use) and follows.  Into registers, each thread fills its own, ``vector`` elements at
-    a time.
+    precedes (if the buffer was in use) and follows.  Into registers, each thread fills its own, a vector at a time.
 
     ``runs``: of a tile that a block fills, elements along each axis of the order that one thread moves one after the
     other: the tile is cut into runs of that shape, which are numbered and dealt like groups, and within its run a
@@ -80,8 +79,7 @@ class Copy:
     3 and more: a ring of that many buffers, filled ``depth - 1`` iterations of the serial loop around the copy ahead.
     ``asynchronous``: such a ring (from 2 buffers on), filled past the registers by copies that run beside the program;
     elements that are out of range or guarded are zeros.  All asynchronous copies of one loop have one depth; filled
-    ``depth - 2`` ahead where `matrix.trails`.  ``boxes``: these copies are made by the device's copy engine, a box at a
-    time, not by the block's threads (see `boxes`); all copies of a stage are, or none.
+    ``depth - 2`` ahead where `matrix.trails`.  ``boxes``: all by the device's copy engine, not threads (see `boxes`).
 
     ``window``: not an element for each combination of loops but one for each element of the tensor: along each of its
     dimensions the interval that the indices span (see `windows`), filled element by element.  Indices are affine with
@@ -124,27 +122,29 @@ class Compute:
     `matrix.fragment_loops`); the operands come from the block's layer.  Layout "warpgroup": see `matrix.trails`.
 
     ``factors``: "tf32" where the instruction looks at no more than the 11 leading bits of the factors' significands
-    (the other 13 count as 0); empty: at all of them.
+    (the other 13 count as 0); empty: at all of them.  ``producer``: an execution width beside those of the loops starts
+    the copies of boxes; else a thread of theirs does.
     """
 
     instruction: str
     lanes: Extent = 1
     factors: Annotated[str, Among(("", "tf32"))] = ""
+    producer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """Registers of every reduction: one for each iteration of the spatial loops deeper than
-    ``at_loop`` (thread loops: each thread has its own).
+    """Registers of every reduction: one for each iteration of the spatial loops deeper than ``at_loop`` (thread loops:
+    each thread has its own).
 
-    They start at the identity at depth ``at_loop`` and are stored when its loops are through.  Where
-    reduce loops run outside (`carry` true), the partial result waits in the output between passes:
-    every pass starts from the identity, what it finds is combined with what waits, and the last one
-    applies ``result``; then accumulator and output dtype must be equal.
+    They start at the identity at depth ``at_loop`` and are stored when its loops are through.  Where reduce loops run
+    outside (`carry` true), the partial result waits in the output between passes: every pass starts from the identity,
+    what it finds is combined with what waits, and the last one applies ``result``; then accumulator and output dtype
+    must be equal.
 
-    Lane, group and thread loops of reduce or row axes, and the unroll loops (positions) in
-    ``separate``, have accumulators of their own, combined at the end: across lanes and ``separate``
-    in rising order, across threads as ``combine`` says:
+    Lane, group and thread loops of reduce or row axes, and the unroll loops (positions) in ``separate``, have
+    accumulators of their own, combined at the end: across lanes and ``separate`` in rising order, across threads as
+    ``combine`` says:
 
     - ``none``: no threads share a reduction;
     - ``shuffle``: the threads of each reduction lie within one execution width (see `Device`) and exchange
@@ -192,12 +192,12 @@ class KeptRow:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """How results are written: ``vector`` adjacent elements at once (a lane loop makes its own
-    vectors); ``streaming`` bypasses the caches (non-temporal).
+    """How results are written: ``vector`` adjacent elements at once (a lane loop makes its own vectors); ``streaming``
+    bypasses the caches (non-temporal).
 
-    ``on_lines``: vectors of the lane loop begin on multiples of their size in memory, wherever the
-    output begins: all loops of the lanes' axis start as many elements before 0 as the output's address
-    lies behind such a multiple.  (In the interpreter, and wherever buffers begin on one, that is 0.)
+    ``on_lines``: vectors of the lane loop begin on multiples of their size in memory, wherever the output begins: all
+    loops of the lanes' axis start as many elements before 0 as the output's address lies behind such a multiple.  (In
+    the interpreter, and wherever buffers begin on one, that is 0.)
 
     ``adds``: each result, the bare sum of the stage's reduction, is added atomically to what an earlier stage wrote at
     its place.  Points that differ only along spatial axes which are not in the target (`splitting.summed_axes`) share a

@@ -43,6 +43,8 @@ class CodeShapes:
     have them; else by those that a thread waits for.
     ``box_copies``: the factors of such contractions may come in boxes by a copy engine (TMA), on devices that have one;
     else each thread copies its part.
+    ``producers``: an execution width of each block may do nothing but start copies of boxes; else one of the threads
+    that compute does so, between barriers of the block.
     ``vectors_along_k``: a staged operand that is contiguous along the reduction stays so in a block's layer, copied
     past the registers in vectors, on devices that can; else its elements are copied one by one into columns.
     ``windows``: threads that reduce over sliding windows keep what neighbouring outputs share in registers, on
@@ -73,6 +75,7 @@ class CodeShapes:
     asynchronous_copies: bool = True
     asynchronous_products: bool = True
     box_copies: bool = False
+    producers: bool = True
     vectors_along_k: bool = True
     windows: bool = True
     transposed_vectors: bool = True

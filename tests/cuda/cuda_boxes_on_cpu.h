@@ -121,16 +121,18 @@ inline bool is_settled()
 }
 }  // namespace cuda_on_cpu
 
-inline void start_barriers(unsigned long long *at, int count)
+inline void start_barriers(unsigned long long *at, int count, unsigned arrivals)
 {
-    for (int i = 0; threadIdx.x == 0 && i < count; ++i) cuda_on_cpu::barriers[at + i] = {1, 1, 0, 0};
+    for (int i = 0; threadIdx.x == 0 && i < count; ++i) cuda_on_cpu::barriers[at + i] = {arrivals, arrivals, 0, 0};
 }
 
-inline bool is_issuer()
+template <unsigned WARP> inline bool is_issuer()
 {
     AT_A_PLACE(sync_warp);
-    return threadIdx.x == (cuda_on_cpu::modes & cuda_on_cpu::REVERSE ? 31 : 0);
+    return threadIdx.x == WARP * 32 + (cuda_on_cpu::modes & cuda_on_cpu::REVERSE ? 31 : 0);
 }
+
+inline void free_tile(unsigned long long *barrier) { if (threadIdx.x % 32 == 0) cuda_on_cpu::count(barrier, 1, 0); }
 
 inline void expect_bytes(unsigned long long *barrier, int bytes) { cuda_on_cpu::count(barrier, 1, bytes); }
 

@@ -537,7 +537,7 @@ template <class Sum, unsigned SIZE, Sum (*READ)(const char *)> void multiply(con
 
 inline void issue(const Product &product)
 {
-    if (!products[current].begun || blockDim.x % 128) __builtin_trap();
+    if (!products[current].begun || current / 128 * 128 + 128 > blockDim.x) __builtin_trap();
     for (const Groups &one : groups)
         if (one.hidden) __builtin_trap();
     if (modes & PRODUCTS_LATE) products[current].open.push_back(product);

@@ -69,7 +69,7 @@ def drawn(number: int):
         expression = rg.ops.batch_matmul(T("A", (batch, m, k), dtype), T("B", (batch, k, n), dtype))
     else:
         expression = matmul(m, k, n, dtype, **turned)
-    return expression, MatrixPlan(NAMES[dtype], fm, fn, gm, gn, 4, depth, boxes=True)
+    return expression, MatrixPlan(NAMES[dtype], fm, fn, gm, gn, 4, depth, boxes=True, producer=number % 3 > 0)
 
 
 @on_host
@@ -117,9 +117,9 @@ def test_what_no_box_can_bring_is_copied_by_threads(expression, why):
     assert beside and not any(copy.boxes for one in beside for copy in one.stages[-1].copies), why
 
 
-def ring(dtype="float16"):
+def ring(dtype="float16", producer=False):
     """A product with more tiles than buffers, its last one ragged, and two panels a tile of B."""
-    return planned(matmul(136, 712, 136, dtype), H200, replace(RING, instruction=NAMES[dtype]))
+    return planned(matmul(136, 712, 136, dtype), H200, replace(RING, instruction=NAMES[dtype], producer=producer))
 
 
 def wrong(made, source):
@@ -137,8 +137,9 @@ def wrong(made, source):
 
 
 @on_host
-def test_the_text_without_faults_is_right():
-    made = ring()
+@pytest.mark.parametrize("producer", [False, True])
+def test_the_text_without_faults_is_right(producer):
+    made = ring(producer=producer)
     assert not wrong(made, emit(made, H200, "cuda"))
 
 
@@ -149,12 +150,13 @@ FAULTS = {
     "a phase that never turns": (r"\(k0/4\) % 2\);", "0);"),
     "no arrival": (r"expect_bytes\(filled \+ \(k0 \+ 2\) % 4, \d+\);", ""),
     "two arrivals": (r"(expect_bytes\(filled \+ \(k0 \+ 2\) % 4, \d+\);)", r"\1 \1"),
-    "an arrival of all threads": (r"if \(is_issuer\(\)\)", "if (is_issuer() || thread > 0)"),
+    "an arrival of all threads": (r"is_issuer<0>\(\)", "is_issuer<0>() || thread > 0"),
     "bytes too few": (r"expect_bytes\(filled \+ \(k0 \+ 2\) % 4, 32768\)", "expect_bytes(filled + (k0 + 2) % 4, 16384)"),
     "bytes of what lies within the tensor": (r"32768\)", "26624)"),
     "another barrier": (r"(copy_box_2\(B_shared \+ \(\(k0 \+ 2\) % 4\)\S*, B, filled \+ )\(k0 \+ 2\)", r"\1(k0 + 1)"),
-    "barriers not started": (r"start_barriers\(filled, 4\);", ""),
-    "a barrier too few": (r"start_barriers\(filled, 4\)", "start_barriers(filled, 3)"),
+    "barriers not started": (r"start_barriers\(filled, 4, 1\);", ""),
+    "a barrier too few": (r"start_barriers\(filled, 4, 1\)", "start_barriers(filled, 3, 1)"),
+    "a barrier of two arrivals": (r"start_barriers\(filled, 4, 1\)", "start_barriers(filled, 4, 2)"),
     "no barrier before a buffer is filled again": (r"__syncthreads\(\);(\s+if \(k0)", r"\1"),
     "a buffer filled one iteration early": (r"k0 \+ 2", "k0 + 3"),
     "products of two iterations left": (r"end_products<1>", "end_products<2>"),
@@ -173,6 +175,43 @@ FAULTS = {
 def test_a_fault_in_the_text_is_found(fault):
     pattern, replacement = FAULTS[fault]
     made = ring()
+    assert wrong(made, seeded(emit(made, H200, "cuda"), pattern, replacement, count=0))
+
+
+PRODUCER_FAULTS = {
+    "no wait for a free buffer": (r"wait_tile\(freed \+ k0 % 4, 1 - \(k0/4\) % 2\);", ""),
+    "a wait for the wrong phase of a free buffer": (r"1 - \(k0/4\) % 2", "(k0/4) % 2"),
+    "a wait for another free buffer": (r"wait_tile\(freed \+ k0 % 4", "wait_tile(freed + (k0 + 1) % 4"),
+    "nothing is free": (r"free_tile\(freed \+ \(k0 \+ 3\) % 4\);", ""),
+    "a tile free while products read it": (
+        r"if \(k0 >= 1\) \{\s+free_tile\(freed \+ \(k0 \+ 3\) % 4\);\s+\}", "free_tile(freed + k0 % 4);"
+    ),
+    "a tile free before its products": (
+        r"(begin_products\(\);)([\s\S]*)if \(k0 >= 1\) \{\s+free_tile\(freed \+ \(k0 \+ 3\) % 4\);\s+\}",
+        r"free_tile(freed + k0 % 4); \1\2",
+    ),
+    "another buffer is free": (r"free_tile\(freed \+ \(k0 \+ 3\) % 4\)", "free_tile(freed + (k0 + 2) % 4)"),
+    "too few arrivals are waited for": (r"start_barriers\(freed, 4, 8\)", "start_barriers(freed, 4, 4)"),
+    "too many arrivals are waited for": (r"start_barriers\(freed, 4, 8\)", "start_barriers(freed, 4, 9)"),
+    "free buffers whose barriers are not started": (r"start_barriers\(freed, 4, 8\);", ""),
+    "no wait for a tile": (r"wait_tile\(filled \+ k0 % 4, \(k0/4\) % 2\);", ""),
+    "the wrong phase": (r"wait_tile\(filled \+ k0 % 4, \(k0/4\) % 2\);", "wait_tile(filled + k0 % 4, 1 - (k0/4) % 2);"),
+    "no arrival": (r"expect_bytes\(filled \+ k0 % 4, \d+\);", ""),
+    "bytes too few": (r"expect_bytes\(filled \+ k0 % 4, 32768\)", "expect_bytes(filled + k0 % 4, 16384)"),
+    "the producer is a thread with products": (r"is_issuer<8>", "is_issuer<7>"),
+    "the producer goes on": (r"return;", ""),
+    "the producer begins too early": (r"if \(thread >= 256\)", "if (thread >= 224)"),
+    "a tile fewer": (r"k0 < 12; \+\+k0\) \{(\s+wait_tile\(freed)", r"k0 < 11; ++k0) {\1"),
+    "products of two iterations left": (r"end_products<1>", "end_products<2>"),
+}
+
+
+@on_host
+@pytest.mark.parametrize("fault", PRODUCER_FAULTS)
+@pytest.mark.every(8)
+def test_a_fault_in_the_text_with_a_producer_is_found(fault):
+    pattern, replacement = PRODUCER_FAULTS[fault]
+    made = ring(producer=True)
     assert wrong(made, seeded(emit(made, H200, "cuda"), pattern, replacement, count=0))
 
 
@@ -241,6 +280,28 @@ def test_a_kernel_without_the_barrier_before_a_buffer_is_filled_again_is_refused
         check_products(replace(kernel, body=tuple(bare)))
 
 
+@pytest.mark.parametrize("node", [BeginProducts, EndProducts, WaitProducts, Barrier, StartBarriers, WaitTile])
+def test_a_kernel_with_a_producer_that_lacks_a_wait_or_a_fence_is_refused(node):
+    (kernel,) = lower(ring(producer=True), H200)
+    check_products(kernel)
+    with pytest.raises(ProgramError, match="expected"):
+        check_products(replace(kernel, body=tuple(without(kernel.body, node))))
+
+
+@pytest.mark.parametrize("name, says", [("freed", "a wait for a free buffer before it"), ("filled", "WaitTile before it")])
+def test_a_kernel_with_a_producer_waits_for_free_buffers_and_for_tiles(name, says):
+    def bare(body):
+        for one in body:
+            if isinstance(one, (For, If)):
+                one = replace(one, body=tuple(bare(one.body)))
+            if not (isinstance(one, WaitTile) and one.pointer.name == name):
+                yield one
+
+    (kernel,) = lower(ring(producer=True), H200)
+    with pytest.raises(ProgramError, match=f"expected {says}"):
+        check_products(replace(kernel, body=tuple(bare(kernel.body))))
+
+
 def changed(made, number=0, **fields):
     stage = made.stages[0]
     copies = tuple(replace(copy, **fields) if at == number else copy for at, copy in enumerate(stage.copies))
@@ -271,6 +332,14 @@ def test_what_no_copy_engine_can_do_is_refused(made, says):
         check(made(), H200)
 
 
+def test_a_producer_without_boxes_is_refused():
+    made = planned(matmul(136, 456, 72), H200, replace(RING, boxes=False))
+    stage = made.stages[0]
+    alone = replace(stage, compute=replace(stage.compute, producer=True))
+    with pytest.raises(ProgramError, match=r"compute\.producer is True with 288 threads a block; expected copies in boxes"):
+        check(replace(made, stages=(alone,)), H200)
+
+
 def test_a_device_without_a_copy_engine_refuses_boxes():
     layers = tuple(replace(layer, box_extent=0) for layer in H200.layers)
     with pytest.raises(ProgramError, match="boxes is True, but h200 has no copy engine; expected False"):
@@ -279,9 +348,12 @@ def test_a_device_without_a_copy_engine_refuses_boxes():
 
 def test_boxes_are_chosen_where_they_are_allowed_and_never_else():
     graph = canonicalize(matmul(4096, 4096, 4096, "bfloat16"))
-    own, other = (construct(graph, H200, options, 1)[0].program for options in (BOXES, BuildOptions()))
-    assert in_boxes(own) and not any(copy.boxes for copy in other.stages[0].copies)
-    assert predict_stage(own.stages[0], H200).seconds <= predict_stage(other.stages[0], H200).seconds
+    alone = BuildOptions(shapes=CodeShapes(box_copies=True, producers=False))
+    every = [construct(graph, H200, options, 1)[0].program.stages[0] for options in (BOXES, alone, BuildOptions())]
+    assert [all(copy.boxes for copy in one.copies) for one in every] == [True, True, False]
+    assert [one.compute.producer for one in every] == [True, False, False]
+    seconds = [predict_stage(one, H200).seconds for one in every]
+    assert seconds == sorted(seconds)
 
 
 def test_a_program_with_boxes_and_its_launch_are_kept_as_they_are():
@@ -308,9 +380,17 @@ def test_first_choices_are_small_and_spill_nothing(dtype, turned):
     if loops is not None:
         (loop,) = loops.values()
         products = loop.get("HGMMA", 0) + loop.get("IGMMA", 0)
-        assert loop["WARPGROUP"] == 2 and products in (4, 8) and "LDGSTS.128" not in loop
-        assert loop["ELECT"] == 1  # else each copy is in a loop over lanes
-        assert sum(loop.values()) <= 130 * products / 4
+        assert loop["WARPGROUP"] == 2 and products in (4, 8) and not {"LDGSTS.128", "UTMALDG"} & set(loop)
+        assert sum(loop.values()) <= 90 * products / 4
+
+
+@compiled
+@pytest.mark.parametrize("producer", [False, True])
+def test_one_thread_starts_copies_without_a_loop_over_lanes(producer):
+    loops = main_loops(nvrtc.compile_cuda(emit(ring(producer=producer), H200, "cuda").text, "sm_90a").code, ("UTMALDG",))
+    if loops is not None:
+        loop = loops["contraction"]
+        assert loop["UTMALDG"] == 3 * loop["ELECT"]
 
 
 @compiled

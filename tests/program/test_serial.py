@@ -149,14 +149,14 @@ def _changed(kind, field, value):
         ({"format": 3}, 'is an object of 1; expected an object with "format" and "nodes"'),
         ({"format": FORMAT + 1, "nodes": []}, f"format is {FORMAT + 1}; this version reads 1 to {FORMAT}"),
         ({"format": True, "nodes": []}, "format is True; this version reads 1 to"),
-        ({"format": 1, "nodes": [["Compute"]]}, "a Compute with 0 fields; expected 3: instruction, lanes, factors"),
+        ({"format": 1, "nodes": [["Compute"]]}, "a Compute with 0 fields; expected 4: instruction, lanes, factors, producer"),
         ({"format": 1, "nodes": [["Loop", "i", 4]]}, "a Loop with 2 fields; expected 4: axis, extent, stride, kind"),
         ({"format": FORMAT, "nodes": []}, "nodes is a list of 0; expected a list of 1 to"),
         ({"format": FORMAT, "nodes": [["Popen", "sh"]]}, r"nodes\[0\] is a list of 2; expected a list that starts with"),
         ({"format": FORMAT, "nodes": [[]]}, r"nodes\[0\] is a list of 0"),
         ({"format": FORMAT, "nodes": [[["Loop"]]]}, r"nodes\[0\] is a list of 1"),
-        ({"format": FORMAT, "nodes": [["Compute", "fma", 1, ""]]}, "expected the last row to be RProgram"),
-        ({"format": FORMAT, "nodes": [["Compute", "fma"]]}, "a Compute with 1 fields; expected 3: instruction, lanes, factors"),
+        ({"format": FORMAT, "nodes": [["Compute", "fma", 1, "", False]]}, "expected the last row to be RProgram"),
+        ({"format": FORMAT, "nodes": [["Compute", "fma"]]}, "a Compute with 1 fields; expected 4: instruction, lanes, factors, producer"),
         ({"format": FORMAT, "nodes": [["Index", [[0, 1]], 0]]}, r"terms of Index is 0; expected the number of an earlier row"),
         (_changed("Loop", "kind", "warp"), r"kind of Loop is 'warp'; expected one of grid, group"),
         (_changed("Loop", "extent", -1), "extent of Loop is -1; expected an integer of at least 0"),
@@ -245,7 +245,7 @@ def test_rows_of_earlier_formats_lack_fields_that_were_added_since(name):
         program = replace(made, launches=())
         data = to_json(program)
         since = ("superstep", "prefetch", "inner", "winograd")
-        added = {"Stage": since, "RProgram": ("tile_mappings", "launches"), "Buffer": ("packs",), "Copy": ("boxes",)}
+        added = {"Stage": since, "RProgram": ("tile_mappings", "launches"), "Buffer": ("packs",), "Copy": ("boxes",), "Compute": ("producer",)}
         for row in data["nodes"]:
             names = [field for field, _ in NODES[SIGNATURES[row[0]]]]
             for field in added.get(row[0], ()):

@@ -47,8 +47,8 @@ from rollergen.tile.rules import AlignmentRules
 class MatrixPlan:
     """Tiles of a contraction by a matrix instruction: ``fm`` x ``fn`` tiles of the instruction for each of
     ``gm`` x ``gn`` execution widths, ``steps`` of its k staged at a time in ``depth`` buffers; blocks in groups of
-    ``group_rows`` rows (see `BlockOrder`).  ``boxes``: a copy engine fills the buffers.  Sizes may be arrays (a batch
-    of one structure)."""
+    ``group_rows`` rows (see `BlockOrder`).  ``boxes``: a copy engine fills the buffers, told by a ``producer``.
+    Sizes may be arrays (a batch of one structure)."""
 
     instruction: str
     fm: Size
@@ -59,6 +59,7 @@ class MatrixPlan:
     depth: int = 1
     group_rows: int = 0
     boxes: bool = False
+    producer: bool = False
 
 
 def axes_of(roles: Roles) -> tuple[str, ...]:
@@ -79,13 +80,15 @@ def matrix_stage(
     loops = _loops(op, roles, plan, instruction)
     first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
     swizzled = sum(loop.kind == GRID for loop in loops) > 1
+    copies = _copies(op, roles, plan, device, rules, loops, first_inner)
+    producer = plan.producer and bool(copies) and all(copy.boxes for copy in copies)
     return Stage(
         name=name,
         op=op,
         loops=tuple(loops),
-        compute=Compute(instruction.name, factors=factors_of(instruction)),
+        compute=Compute(instruction.name, factors=factors_of(instruction), producer=producer),
         accumulator=Accumulator(first_inner, instruction.accumulator_dtype),
-        copies=_copies(op, roles, plan, device, rules, loops, first_inner),
+        copies=copies,
         store=Store(vector=_store_vector(op, roles, instruction, plan.fn)),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
         block_order=BlockOrder(plan.group_rows if swizzled else 0),

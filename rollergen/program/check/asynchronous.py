@@ -5,7 +5,7 @@ from __future__ import annotations
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
-from rollergen.program.boxes import box_problem
+from rollergen.program.boxes import box_problem, producer_threads
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import is_shared
 from rollergen.program.matrix import matrix_instruction
@@ -46,6 +46,18 @@ def check_asynchronous(
         raise refuse(stage, f"{where}: asynchronous into {copy.to_layer}; expected a layer that a block shares")
     if device is not None:
         _check_device(stage, where, copy, load, device)
+
+
+def check_producer(stage: Stage, device: Device) -> None:
+    """What only starts copies of boxes has such copies to start, and room in the block."""
+    if not stage.compute.producer:
+        return
+    threads, most = stage.threads + producer_threads(stage, device.execution_width), device.limits.threads_per_block
+    if not stage.copies or not all(copy.boxes for copy in stage.copies) or threads > most:
+        raise refuse(
+            stage, f"compute.producer is True with {threads} threads a block; expected copies in boxes, and at most "
+            f"{most} threads on {device.name}"
+        )  # fmt: skip
 
 
 def check_boxes(stage: Stage, where: str, copy: Copy, device: Device) -> None:

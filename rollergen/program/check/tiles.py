@@ -12,6 +12,7 @@ from rollergen.expr.values import Load, Partial, axes_of, walk
 from rollergen.expr.views import side_by_side
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.check.accumulators import check_accumulator
+from rollergen.program.check.asynchronous import check_producer
 from rollergen.program.check.copies import check_copy
 from rollergen.program.check.nest import layer_problem, power_of_two, refuse
 from rollergen.program.check.scans import check_scans
@@ -213,6 +214,7 @@ def _check_instruction(stage: Stage, device: Device) -> None:
             "these, and for nothing else",
         )
     check_matrix(stage, device)
+    check_producer(stage, device)
 
 
 def _check_capacity(stage: Stage, device: Device) -> None:

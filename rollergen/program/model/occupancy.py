@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.boxes import producer_threads
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 
@@ -29,7 +30,7 @@ def granted_registers(nest: Nest, device: Device, resident: Number) -> Number:
     if nest.lockstep == 1:
         return limits.registers_per_thread
     step = max(1, limits.register_allocation)
-    sharing = ceil_div(resident * nest.warps, device.schedulers) * nest.lockstep
+    sharing = ceil_div(resident * _warps(nest), device.schedulers) * nest.lockstep
     share = limits.registers_per_unit // device.schedulers // sharing // step * step
     return least(share, limits.registers_per_thread)
 
@@ -46,17 +47,23 @@ def resident_blocks(nest: Nest, device: Device, wanted: Number, shared_bytes: Nu
     """The pair (whether a block fits a unit, blocks resident on a unit), limited by threads, registers, shared memory
     and slots."""
     limits = device.limits
-    blocks: Number = least(limits.blocks_per_unit, limits.threads_per_unit // nest.threads)
-    fits = nest.threads <= limits.threads_per_block
+    threads = nest.threads + producer_threads(nest.stage, nest.lockstep)
+    blocks: Number = least(limits.blocks_per_unit, limits.threads_per_unit // threads)
+    fits = threads <= limits.threads_per_block
     if nest.lockstep > 1:
         held = least(wanted, register_cap(nest, device))
-        blocks = least(blocks, warps_by_registers(device, held, nest.lockstep) // nest.warps)
+        blocks = least(blocks, warps_by_registers(device, held, nest.lockstep) // _warps(nest))
     layer = block_memory(nest, device)
     if layer is not None:
         fits = fits & (shared_bytes <= limits.block_memory_bytes)
         blocks = least(blocks, layer.blocks_within(most(shared_bytes, 1)))
     fits = fits & (blocks >= 1)
     return fits, most(choose(fits, blocks, 1), 1).astype(np.int64)
+
+
+def _warps(nest: Nest) -> Number:
+    """Warps of one block, of which one may only start copies."""
+    return nest.warps + nest.stage.compute.producer
 
 
 def block_memory(nest: Nest, device: Device) -> MemoryLayer | None:

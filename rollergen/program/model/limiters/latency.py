@@ -20,7 +20,7 @@ def latency_clocks(
     is at work while this block does all its steps, and those of as many others as are ``resident``.  On its way is a
     tile for a load's latency and, copied past the registers, for as long as the tiles of all of these take at the
     unit's share of the rate at which they come in (products by wgmma on an H100: .75 of the time with one tile more on
-    its way)."""
+    its way).  Where a producer starts the copies, threads do not wait for each other at a barrier of the block."""
     direct = 1 + any(phase.direct or phase.stream for phase in work.phase_reads)
     staged: Number = direct * costs.exchange_clocks
     rate = _incoming_bytes_per_clock(device)
@@ -28,7 +28,10 @@ def latency_clocks(
         exposed: Number = costs.exposed_staging_clocks
         on_its_way = exposed + resident * bytes_ / rate if rate else exposed
         hidden = (depth - 1) * busy / most(passes, 1)
-        exposed = choose(depth > 1, costs.exposed_prefetched_clocks + most(on_its_way - hidden, 0), exposed)
+        waited = costs.exposed_prefetched_clocks
+        if nest.stage.compute.producer:
+            waited = max(waited - costs.combine_clocks, 0.0)
+        exposed = choose(depth > 1, waited + most(on_its_way - hidden, 0), exposed)
         staged = staged + passes * (exposed + costs.exchange_clocks)
     reads: Number = 0
     for phase in work.phase_reads:
