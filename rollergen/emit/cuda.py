@@ -203,7 +203,7 @@ class Cuda(CudaVectors):
         name, text = products.multiply(statement)
         self.types.setdefault(text, text)
         at = [
-            f"operand_at<{one.panel_bytes}>({self.address(one.pointer, one.offset, 1, False)})"
+            f"operand_at<{one.panel_bytes}>({one.pointer.name}, {self.index(one.offset)})"
             for one in (statement.a, statement.b)
         ]
         return f"{name}({', '.join([self.expression(statement.accumulator), *at])})"

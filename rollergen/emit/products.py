@@ -45,11 +45,14 @@ template <int COUNT> __device__ __forceinline__ void wait_products(int *sums)
     for (int i = 0; i < COUNT; ++i) asm volatile("" : "+r"(sums[i]) :: "memory");
 }
 
-/* 8 rows are 1024 bytes, panels PANEL bytes apart; both and the address in units of 16 bytes. */
-template <int PANEL> __device__ __forceinline__ unsigned long long operand_at(const void *at)
+/* 8 rows are 1024 bytes, panels PANEL bytes apart; both and the address in units of 16 bytes.  The offset, in elements,
+   is added to the descriptor of the buffer: other steps and stages are then one addition away. */
+template <int PANEL, class T>
+__device__ __forceinline__ unsigned long long operand_at(const T *buffer, const int offset)
 {
-    const unsigned int from = (unsigned int)__cvta_generic_to_shared(at);
-    return (1ull << 62) | ((unsigned long long)(1024 >> 4) << 32) | ((PANEL >> 4) << 16) | ((from & 0x3ffff) >> 4);
+    const unsigned int from = (unsigned int)__cvta_generic_to_shared(buffer);
+    const unsigned int low = ((PANEL >> 4) << 16 | (from & 0x3ffff) >> 4) + offset * (int)sizeof(T) / 16;
+    return (unsigned long long)(1u << 30 | 1024 >> 4) << 32 | low;
 }
 #endif
 """

@@ -568,8 +568,9 @@ template <int PENDING> inline void end_products()
 
 template <int COUNT, class T> inline void wait_products(T *) { cuda_on_cpu::wait_products(0); }
 
-template <int PANEL> inline unsigned long long operand_at(const void *at)
+template <int PANEL, class T> inline unsigned long long operand_at(const T *buffer, int offset)
 {
+    const T *at = buffer + offset;
     if ((size_t)__start_cuda_shared % 1024) __builtin_trap();
     uint64_t from = (const char *)at - __start_cuda_shared;
     return 1ull << 62 | (uint64_t)(1024 >> 4) << 32 | (PANEL >> 4) << 16 | (from & 0x3ffff) >> 4;
