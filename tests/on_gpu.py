@@ -66,7 +66,8 @@ def pytest_configure():
 
 def pytest_collection_modifyitems(config, items):
     left_out = [
-        one for one in items if one.get_closest_marker("in_place") or "seeded" in one.function.__code__.co_names
+        one for one in items
+        if one.get_closest_marker("in_place") or {"seeded", "seeded_map"} & set(one.function.__code__.co_names)
     ]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [one for one in items if one not in left_out]

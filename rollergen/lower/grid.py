@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rollergen.expr.index import Index
-from rollergen.lower.expressions import Expr, Name, Number, Operation, Position, position
+from rollergen.lower.expressions import Exchange, Expr, Name, Number, Operation, Position, position
 from rollergen.lower.nest import Nest
 from rollergen.lower.writer import Writer
 
@@ -20,8 +20,11 @@ def define_grid(out: Writer, nest: Nest, block: str) -> None:
         _define_swizzle(out, nest, grid[-2][0], grid[-1][0], block, width)
 
 
-def _define_digits(out: Writer, nest: Nest, positions: list[int], number: str, count: int) -> None:
-    """Loop variables as mixed-radix digits of a linear number below `count`, the last one fastest."""
+def _define_digits(
+    out: Writer, nest: Nest, positions: list[int], number: str, count: int, uniform: int = 0
+) -> None:
+    """Loop variables as mixed-radix digits of a linear number below `count`, the last one fastest.  Those of whole
+    ``uniform`` numbers (0: none) are taken from a width's first thread, so that compilers know them to be the same."""
     below = count
     for p in positions:
         extent = nest.loops[p].extent
@@ -29,7 +32,10 @@ def _define_digits(out: Writer, nest: Nest, positions: list[int], number: str, c
         digit = Index.axis(number) // below
         if left < count or extent == 1:  # else no number has a higher digit
             digit = digit % extent
-        out.define(nest.variables[p], position(digit, out.ranges), (0, extent - 1))
+        value: Expr = position(digit, out.ranges)
+        if uniform and below % uniform == 0:
+            value = Exchange(value, "from", Index(), nest.device.execution_width)
+        out.define(nest.variables[p], value, (0, extent - 1))
 
 
 def _define_swizzle(out: Writer, nest: Nest, p: int, q: int, block: str, width: int) -> None:
@@ -101,5 +107,8 @@ def _int(op: str, a: Expr, b: Expr) -> Expr:
 
 
 def define_threads(out: Writer, nest: Nest, thread: str) -> None:
+    """Threads' digits; addresses of asynchronous products depend on no other than that of their whole group, and lie
+    in uniform registers where this is known to be the same in it."""
     positions = [p for p, _ in nest.parallel]
-    _define_digits(out, nest, positions, thread, nest.threads)
+    beside = nest.instruction.lanes if nest.exchanges and nest.products and nest.instruction is not None else 0
+    _define_digits(out, nest, positions, thread, nest.threads, beside)

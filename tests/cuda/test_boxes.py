@@ -225,6 +225,13 @@ MAPS = {
 }
 
 
+def seeded_map(source, which, words):
+    """The source launched with these words as a map of its only kernel."""
+    (launch,) = source.launches
+    maps = tuple(words if at == which else own for at, own in enumerate(launch.maps))
+    return replace(source, launches=(replace(launch, maps=maps),))
+
+
 @on_host
 @pytest.mark.parametrize("fault", MAPS)
 @pytest.mark.parametrize("which", [0, 1])
@@ -232,19 +239,15 @@ MAPS = {
 def test_a_fault_in_a_tensor_map_is_found(fault, which):
     made = ring()
     source, (kernel,) = emit(made, H200, "cuda"), lower(made, H200)
-    words = MAPS[fault](kernel.maps[which][1]).words
-    (launch,) = source.launches
-    maps = tuple(words if at == which else own for at, own in enumerate(launch.maps))
-    assert wrong(made, replace(source, launches=(replace(launch, maps=maps),)))
+    assert wrong(made, seeded_map(source, which, MAPS[fault](kernel.maps[which][1]).words))
 
 
 @on_host
 def test_a_map_without_swizzle_is_found():
     made = ring()
     source = emit(made, H200, "cuda")
-    (launch,) = source.launches
-    plain = (launch.maps[0][0], launch.maps[0][1] & ~(3 << 13), *launch.maps[0][2:])
-    assert wrong(made, replace(source, launches=(replace(launch, maps=(plain, *launch.maps[1:])),)))
+    own = source.launches[0].maps[0]
+    assert wrong(made, seeded_map(source, 0, (own[0], own[1] & ~(3 << 13), *own[2:])))
 
 
 def without(body, node):
