@@ -15,13 +15,16 @@ from rollergen.program.model.prediction import predict
 from rollergen.program.rprogram import RProgram
 
 _LARGER = 1.25
+_SHAPE = ("m", "n", "k")
+"""What an instruction multiplies is what it is, no figure to be measured; without 1 x 1 x 1 ones there is no model."""
 
 
 def assumed_figures(program: RProgram, device: Device) -> list[str]:
     """Paths of the figures of kind ``assumed`` that move the predicted time when they are a quarter larger or smaller,
     as `hal.changes.paths` writes them."""
     assumed = {path for path, (kind, _) in device.provenance if kind == "assumed"}
-    stated = [path for path in paths(device) if json_path(device, path) in assumed and figure(device, path)]
+    figures = [path for path in paths(device) if path.rpartition(".")[2] not in _SHAPE]
+    stated = [path for path in figures if json_path(device, path) in assumed and figure(device, path)]
     before = _seconds(program, device)
     moves = lambda path, value: _seconds(program, _with(device, path, value)) != before
     return [path for path in stated if any(moves(path, value) for value in _beside(figure(device, path)))]

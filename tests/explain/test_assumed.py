@@ -1,6 +1,7 @@
 """Explanations say how limiters become the predicted time, and which assumed figures move it."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -29,6 +30,16 @@ def test_a_figure_that_is_changed_by_hand_is_assumed_where_it_is_used():
     assert "dram.bandwidth_gb_s" in assumed_figures(program, guessed)
     assert "copy_to_gb_s" not in assumed_figures(program, guessed)
     assert "dram.bandwidth_gb_s" not in assumed_figures(program, device)
+
+
+def test_the_shape_of_an_instruction_is_no_assumed_figure():
+    """A multiply-add of 2 x 1 x 1 is another instruction, of which the model knows nothing."""
+    device = load_device("v100")
+    assumed = {f"instructions[0].{key}": ("assumed", "begun from another device") for key in ("m", "n", "k", "per_clock")}
+    begun = replace(device, provenance=tuple({**dict(device.provenance), **assumed}.items()))
+    (program,) = rg.construct(rg.ops.matmul(A, B), begun, top_k=1)
+    found = assumed_figures(program, begun)
+    assert "fma.per_clock" in found and not {"fma.m", "fma.n", "fma.k"} & set(found)
 
 
 def test_only_ways_of_joining_that_occur_are_told():
