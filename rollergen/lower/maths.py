@@ -5,7 +5,7 @@ vector loop such a call spills every register.  So exp, log, pow, tanh and erf a
 number of lanes: clamp, reduce, polynomial (Horner form, contracted to multiply-adds), scale.  The
 polynomials interpolate at Chebyshev nodes of the interval given.  NaN gives NaN, infinities their
 limits.  sqrt is the language's own (one instruction), and so are most functions of float64, which are not
-expected in hot loops (pow and fmod for four lanes at a time: `_of_four_lanes`).
+expected in hot loops (pow and fmod for four lanes at a time: `_of_lanes`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rollergen.lower.expressions import BITS, Call, Convert, Expr, Number, Opera
 from rollergen.lower.function_bodies import Body, use
 from rollergen.lower.ir import Function
 from rollergen.lower.writer import Writer
+from rollergen.tile.rules import WIDEST_VECTOR
 
 _LN2_HIGH, _LN2_LOW, LOG2E = 0.693359375, -2.12194440e-4, 1.44269504088896341
 _ROUNDING = 1.5 * 2**23 + 254
@@ -54,12 +55,12 @@ def call(out: Writer, name: str, *operands: Expr) -> Expr:
     if x.dtype == "float32" and name in out.native:
         return Call(out.native[name], operands, x.dtype, x.lanes)
     if x.dtype == "float64" and name in _FOUR_LANES:
-        return _of_four_lanes(out.functions, name, *operands)
+        return _of_lanes(_LANES, out.functions, name, *operands)
     make = _OURS.get(name) if x.dtype == "float32" else _WIDE.get(name)
     if name == "pow" and not out.float64:
         make = partial(_pow, size_of=_size_in_pairs)
     if make is None:
-        return Call(name, operands, x.dtype, x.lanes)
+        return _of_lanes(WIDEST_VECTOR, out.functions, name, *operands)
     return use(out.functions, make, name, *operands)
 
 
@@ -77,13 +78,16 @@ def exp_below(out: Writer, x: Expr) -> Expr:
     return Call(name, (Operation("mul", (x, Number(LOG2E, x.dtype, x.lanes)), x.dtype, x.lanes),), x.dtype, x.lanes)
 
 
-def _of_four_lanes(functions: dict[str, Function], name: str, x: Expr, y: Expr) -> Expr:
-    """The language's own, of four lanes at most.  PoCL's pow (3.0) for the eight of AVX-512 takes the exponent of
-    denormal numbers wrongly (1e-310 to the power of 1 is infinity), and its compiler does not end with such an fmod;
-    those for fewer lanes are right."""
-    if x.lanes <= _LANES:
-        return Call(name, (x, y), x.dtype, x.lanes)
-    return use(functions, partial(_in_halves, name), name, x, y)
+def _of_lanes(most: int, functions: dict[str, Function], name: str, *operands: Expr) -> Expr:
+    """The language's own, of so many lanes at most: OpenCL C has them for vectors of up to 16.
+
+    PoCL's pow (3.0) for the eight of AVX-512 takes the exponent of denormal numbers wrongly (1e-310 to the power of 1
+    is infinity), and its compiler does not end with such an fmod; those for fewer lanes are right.
+    """
+    x = operands[0]
+    if x.lanes <= most:
+        return Call(name, operands, x.dtype, x.lanes)
+    return use(functions, partial(_in_halves, most, name), name, *operands)
 
 
 def _exp(b: Body, x: Expr) -> Expr:
@@ -224,13 +228,13 @@ def _pow(b: Body, x: Expr, y: Expr, size_of: Callable[[Body, Expr, Expr], Expr] 
     return b.where("eq", y, 0.0, 1.0, signed)
 
 
-def _in_halves(name: str, b: Body, x: Expr, y: Expr) -> Expr:
+def _in_halves(most: int, name: str, b: Body, *operands: Expr) -> Expr:
     """The function of the first and of the second half of the lanes, put together."""
     half, parts = b.lanes // 2, []
     for first in (0, half):
         lanes = tuple(range(first, first + half))
-        of = [b.let(f"{name}{first}", Shuffle(whole, whole, lanes)) for name, whole in (("x", x), ("y", y))]
-        parts.append(b.let(f"z{first}", _of_four_lanes(b.functions, name, *of)))
+        of = [b.let(f"{one}{first}", Shuffle(whole, whole, lanes)) for one, whole in zip("xy", operands, strict=False)]
+        parts.append(b.let(f"z{first}", _of_lanes(most, b.functions, name, *of)))
     return Shuffle(parts[0], parts[1], tuple(range(b.lanes)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import rollergen as rg
@@ -60,6 +61,16 @@ def test_readers_of_vectors_side_by_side_agree(make, times):
         assert_values(expression, program, interpreted.outputs, arrays, tolerance=CLOSE)
         assert_traffic(program, interpreted.traffic, AVX512, {})
         assert_values(expression, program, run_opencl(program, arrays, AVX512), arrays, tolerance=CLOSE)
+
+
+@pytest.mark.parametrize("name", ["sin", "atan", "log1p", "atan2", "fmod"])
+def test_the_languages_own_functions_have_vectors_of_any_width(name):
+    """OpenCL C has them of up to 16 lanes: wider ones are called in halves."""
+    operands = [rg.tensor(f"X{n}", (64 * 2,)) for n in range(1 + (name in ("atan2", "fmod")))]
+    expression = getattr(rg.ops, name)(*operands)
+    kernel = rg.build(expression, "cpu", cache=False)
+    arrays = [np.linspace(0.1 + n, 3.0, 128, dtype=np.float32) for n in range(len(operands))]
+    assert np.allclose(kernel(*arrays), expression.evaluate(**{f"X{n}": a for n, a in enumerate(arrays)}), rtol=1e-5)
 
 
 def test_the_model_tells_them_from_single_vectors_by_their_loops_alone():
