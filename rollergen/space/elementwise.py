@@ -9,9 +9,8 @@ from typing import Any
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import linear
 from rollergen.expr.places import put_of
-from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.tensor_op import TensorOp
-from rollergen.expr.values import Take, Unary, axes_of, takes, walk
+from rollergen.expr.values import Take, axes_of, takes
 from rollergen.expr.views import in_a_row
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_axes, reading_axes
@@ -259,17 +258,14 @@ class _SerialMap(_Map):
         )
 
     def _side_by_side(self) -> int:
-        """Lanes of two vectors at once, of as many as registers hold where functions are computed; 0 where there are no
-        such.
+        """Lanes of as many vectors at once as registers hold; 0 where there are no such.
 
         Their loads stand before their stores: one behind a store whose address ends in the same twelve bits waits for
-        it (4 MB whose result begins a line further in its page, on Zen 4: 131 us vector by vector, 98 by four, 95 by
-        two).  And the operations of one vector stand between those of another, which need not wait for them.  (A
-        processor that reorders operations looks ahead by about a hundred, which is fewer long chains than would keep
-        its pipes busy.)"""
-        most, loads = self.device.limits.registers_per_thread // _LIVE, self.op.loads()
-        functions = any(isinstance(node, Unary) and PRIMITIVES[node.op].ulps for node in walk(self.op.result))
-        times = most if functions else min(most, 2)
+        it (4 MB whose result begins a line further in its page, on Zen 4: 131 us vector by vector, 98 by four).  And
+        the operations of one vector stand between those of another, which need not wait for them.  (A processor that
+        reorders operations looks ahead by about a hundred, which is fewer long chains than would keep its pipes
+        busy.)"""
+        times, loads = self.device.limits.registers_per_thread // _LIVE, self.op.loads()
         single = {self.op.output.dtype, *(load.dtype for load in loads)} == {"float32"}
         plain = self.staged < 0 and all(lane_stride(load, self.n) in (0, 1) and not load.guard for load in loads)
         whole = self.n_extent % (times * self.lanes) == 0
