@@ -16,35 +16,27 @@ from rollergen.errors import DeviceError, ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.compilers import nvrtc
 from rollergen.hal.compilers.sass import main_loops
-from rollergen.hal.load import load_device
 from rollergen.hal.tensor_maps import WORDS
 from rollergen.lower.box_ir import StartBarriers, WaitTile
-from rollergen.lower.ir import Barrier, For, If
+from rollergen.lower.ir import Barrier, For
 from rollergen.lower.matrix_ir import BeginProducts, EndProducts, WaitProducts
 from rollergen.lower.products import check_products
 from rollergen.lower.stage import lower
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.check import check
-from rollergen.program.interpreter import interpret
 from rollergen.program.layers import managed_bytes
 from rollergen.program.model import predict_stage
 from rollergen.program.serial import from_text, to_text
 from rollergen.tile.rules import CodeShapes
-from tests.agreement.readers import assert_values, small_integers
-from tests.cuda.host import COPIES_AT_ONCE, NEWEST_FIRST, PRODUCTS_LATE, REVERSE, HostError, compiler, seeded
-from tests.cuda.test_products_beside import NAMES
-from tests.cuda.test_programs import executed
+from tests.cuda.beside import H200, NAMES, assert_agree, compiled, on_host, without, wrong
+from tests.cuda.host import COPIES_AT_ONCE, NEWEST_FIRST, PRODUCTS_LATE, REVERSE, seeded
 from tests.matrices import T, gated, matmul, nhwc_convolution, planned
 
-on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-compiled = pytest.mark.skipif(not nvrtc.is_installed(), reason="no NVRTC")
-H200 = load_device("h200")
 BOXES = BuildOptions(shapes=CodeShapes(box_copies=True))
 MODES = (0, PRODUCTS_LATE | NEWEST_FIRST, COPIES_AT_ONCE | PRODUCTS_LATE | REVERSE, PRODUCTS_LATE | REVERSE)
 """Copies late, both late, products late."""
 RING = MatrixPlan("wgmma", 1, 16, 2, 1, 4, 4, boxes=True)
-ROUNDED = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
 def in_boxes(program):
@@ -79,12 +71,7 @@ def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
     expression, plan = drawn(number)
     made = planned(expression, H200, plan)
     assert in_boxes(made)
-    arrays, source = small_integers(made), emit(made, H200, "cuda")
-    wanted = interpret(made, arrays, H200).outputs
-    for modes in MODES:
-        got = executed(made, source, arrays, modes)
-        assert all(np.array_equal(got[key], wanted[key]) for key in wanted), modes
-    assert_values(expression, made, got, arrays, None, ROUNDED.get(made.outputs[0].dtype, 0.0))
+    assert_agree(expression, made, emit(made, H200, "cuda"), MODES)
 
 
 @on_host
@@ -98,9 +85,7 @@ def test_views_and_parts_come_in_boxes_of_more_dimensions(factor):
     }[factor]()
     made = planned(expression, H200, RING)
     assert in_boxes(made) and len(emit(made, H200, "cuda").launches[0].maps) == 3
-    arrays = small_integers(made)
-    for modes in MODES:
-        assert_values(expression, made, executed(made, emit(made, H200, "cuda"), arrays, modes), arrays, None, 2.0**-11)
+    assert_agree(expression, made, emit(made, H200, "cuda"), MODES)
 
 
 @pytest.mark.parametrize(
@@ -122,25 +107,11 @@ def ring(dtype="float16", producer=False):
     return planned(matmul(136, 712, 136, dtype), H200, replace(RING, instruction=NAMES[dtype], producer=producer))
 
 
-def wrong(made, source):
-    """Whether some mode finds the text wrong."""
-    arrays = small_integers(made)
-    wanted = arrays["A"].astype(np.float32) @ arrays["B"].astype(np.float32)
-    for modes in MODES:
-        try:
-            got = executed(made, source, arrays, modes)["out"]
-        except HostError:
-            return True
-        if not np.array_equal(got.astype(np.float32), wanted.astype(got.dtype).astype(np.float32)):
-            return True
-    return False
-
-
 @on_host
 @pytest.mark.parametrize("producer", [False, True])
 def test_the_text_without_faults_is_right(producer):
     made = ring(producer=producer)
-    assert not wrong(made, emit(made, H200, "cuda"))
+    assert not wrong(made, emit(made, H200, "cuda"), MODES)
 
 
 FAULTS = {
@@ -175,7 +146,7 @@ FAULTS = {
 def test_a_fault_in_the_text_is_found(fault):
     pattern, replacement = FAULTS[fault]
     made = ring()
-    assert wrong(made, seeded(emit(made, H200, "cuda"), pattern, replacement, count=0))
+    assert wrong(made, seeded(emit(made, H200, "cuda"), pattern, replacement, count=0), MODES)
 
 
 PRODUCER_FAULTS = {
@@ -212,7 +183,7 @@ PRODUCER_FAULTS = {
 def test_a_fault_in_the_text_with_a_producer_is_found(fault):
     pattern, replacement = PRODUCER_FAULTS[fault]
     made = ring(producer=True)
-    assert wrong(made, seeded(emit(made, H200, "cuda"), pattern, replacement, count=0))
+    assert wrong(made, seeded(emit(made, H200, "cuda"), pattern, replacement, count=0), MODES)
 
 
 MAPS = {
@@ -239,7 +210,7 @@ def seeded_map(source, which, words):
 def test_a_fault_in_a_tensor_map_is_found(fault, which):
     made = ring()
     source, (kernel,) = emit(made, H200, "cuda"), lower(made, H200)
-    assert wrong(made, seeded_map(source, which, MAPS[fault](kernel.maps[which][1]).words))
+    assert wrong(made, seeded_map(source, which, MAPS[fault](kernel.maps[which][1]).words), MODES)
 
 
 @on_host
@@ -247,16 +218,12 @@ def test_a_map_without_swizzle_is_found():
     made = ring()
     source = emit(made, H200, "cuda")
     own = source.launches[0].maps[0]
-    assert wrong(made, seeded_map(source, 0, (own[0], own[1] & ~(3 << 13), *own[2:])))
+    assert wrong(made, seeded_map(source, 0, (own[0], own[1] & ~(3 << 13), *own[2:])), MODES)
 
 
-def without(body, node):
-    """The statements without those of a kind."""
-    for one in body:
-        if isinstance(one, (For, If)):
-            one = replace(one, body=tuple(without(one.body, node)))
-        if not isinstance(one, node):
-            yield one
+def lacking(kernel, dropped):
+    """The kernel without the statements of which ``dropped`` is true."""
+    return replace(kernel, body=tuple(without(kernel.body, dropped)))
 
 
 @pytest.mark.parametrize("node", [BeginProducts, EndProducts, WaitProducts, Barrier, StartBarriers, WaitTile])
@@ -266,7 +233,7 @@ def test_a_kernel_without_a_wait_or_a_fence_is_refused(node, depth):
     (kernel,) = lower(made, H200)
     check_products(kernel)
     with pytest.raises(ProgramError, match="expected"):
-        check_products(replace(kernel, body=tuple(without(kernel.body, node))))
+        check_products(lacking(kernel, lambda one: isinstance(one, node)))
 
 
 def test_a_kernel_without_the_barrier_behind_the_start_of_barriers_is_refused():
@@ -278,7 +245,7 @@ def test_a_kernel_without_the_barrier_behind_the_start_of_barriers_is_refused():
 
 def test_a_kernel_without_the_barrier_before_a_buffer_is_filled_again_is_refused():
     (kernel,) = lower(ring(), H200)
-    bare = [replace(one, body=tuple(without(one.body, Barrier))) if isinstance(one, For) else one for one in kernel.body]
+    bare = [lacking(one, lambda one: isinstance(one, Barrier)) if isinstance(one, For) else one for one in kernel.body]
     with pytest.raises(ProgramError, match=r"FillTile .* expected a wait for products and a Barrier before it"):
         check_products(replace(kernel, body=tuple(bare)))
 
@@ -288,21 +255,14 @@ def test_a_kernel_with_a_producer_that_lacks_a_wait_or_a_fence_is_refused(node):
     (kernel,) = lower(ring(producer=True), H200)
     check_products(kernel)
     with pytest.raises(ProgramError, match="expected"):
-        check_products(replace(kernel, body=tuple(without(kernel.body, node))))
+        check_products(lacking(kernel, lambda one: isinstance(one, node)))
 
 
 @pytest.mark.parametrize("name, says", [("freed", "a wait for a free buffer before it"), ("filled", "WaitTile before it")])
 def test_a_kernel_with_a_producer_waits_for_free_buffers_and_for_tiles(name, says):
-    def bare(body):
-        for one in body:
-            if isinstance(one, (For, If)):
-                one = replace(one, body=tuple(bare(one.body)))
-            if not (isinstance(one, WaitTile) and one.pointer.name == name):
-                yield one
-
     (kernel,) = lower(ring(producer=True), H200)
     with pytest.raises(ProgramError, match=f"expected {says}"):
-        check_products(replace(kernel, body=tuple(bare(kernel.body))))
+        check_products(lacking(kernel, lambda one: isinstance(one, WaitTile) and one.pointer.name == name))
 
 
 def changed(made, number=0, **fields):

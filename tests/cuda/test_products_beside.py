@@ -15,7 +15,6 @@ from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.compilers import nvrtc
 from rollergen.hal.compilers.sass import main_loops
-from rollergen.hal.load import load_device
 from rollergen.lower.ir import Barrier, For, If
 from rollergen.lower.matrix_ir import BeginProducts, EndProducts, WaitProducts
 from rollergen.lower.products import check_products
@@ -23,21 +22,15 @@ from rollergen.lower.stage import lower
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.check import check
-from rollergen.program.interpreter import interpret
 from rollergen.program.layers import managed_bytes
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.model import predict_stage
 from rollergen.tile.rules import CodeShapes
-from tests.agreement.readers import assert_values, small_integers
-from tests.cuda.host import COPIES_AT_ONCE, PRODUCTS_LATE, REVERSE, HostError, compiler, seeded
-from tests.cuda.test_programs import executed
+from tests.cuda.beside import H200, NAMES, assert_agree, compiled, on_host, without, wrong
+from tests.cuda.host import COPIES_AT_ONCE, PRODUCTS_LATE, REVERSE, seeded
 from tests.matrices import gated, matmul, nhwc_convolution, planned
 
-on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-compiled = pytest.mark.skipif(not nvrtc.is_installed(), reason="no NVRTC")
-H200 = load_device("h200")
 APART = BuildOptions(shapes=CodeShapes(asynchronous_products=False))
-NAMES = {"float16": "wgmma", "bfloat16": "wgmma_bf16", "float32": "wgmma_tf32", "int8": "wgmma_s8"}
 MODES = (0, PRODUCTS_LATE, COPIES_AT_ONCE | PRODUCTS_LATE | REVERSE)
 """Copies late, both late, products late."""
 
@@ -59,13 +52,7 @@ def drawn(number: int):
 def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
     expression, plan = drawn(number)
     made = planned(expression, H200, plan)
-    arrays, source = small_integers(made), emit(made, H200, "cuda")
-    wanted = interpret(made, arrays, H200).outputs
-    for modes in MODES:
-        got = executed(made, source, arrays, modes)
-        assert all(np.array_equal(got[key], wanted[key]) for key in wanted), modes
-    rounded = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(made.outputs[0].dtype, 0.0)
-    assert_values(expression, made, got, arrays, None, rounded)
+    assert_agree(expression, made, emit(made, H200, "cuda"), MODES)
 
 
 @on_host
@@ -74,12 +61,7 @@ def test_gathered_factors_of_convolutions_go_through_them(dtype):
     expression = nhwc_convolution(2, 9, 7, 64, 64, 3, dtype)
     ranked = construct(canonicalize(expression), H200, top_k=10)
     made = next(one.program for one in ranked if "wgmma" in one.program.stages[-1].compute.instruction)
-    arrays, source = small_integers(made), emit(made, H200, "cuda")
-    wanted = interpret(made, arrays, H200).outputs
-    for modes in MODES:
-        got = executed(made, source, arrays, modes)
-        assert all(np.array_equal(got[key], wanted[key]) for key in wanted), modes
-    assert_values(expression, made, got, arrays, None, {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype])
+    assert_agree(expression, made, emit(made, H200, "cuda"), MODES)
 
 
 RING = MatrixPlan("wgmma", 1, 16, 2, 1, 4, 4)
@@ -88,20 +70,6 @@ RING = MatrixPlan("wgmma", 1, 16, 2, 1, 4, 4)
 def ring(dtype="float16"):
     """A product with more tiles than buffers, its last one ragged, and two panels a tile of B."""
     return planned(matmul(136, 456, 72, dtype), H200, replace(RING, instruction=NAMES[dtype]))
-
-
-def wrong(made, source):
-    """Whether some mode finds the text wrong."""
-    arrays = small_integers(made)
-    wanted = arrays["A"].astype(np.float32) @ arrays["B"].astype(np.float32)
-    for modes in MODES:
-        try:
-            got = executed(made, source, arrays, modes)["out"]
-        except HostError:
-            return True
-        if not np.array_equal(got.astype(np.float32), wanted.astype(got.dtype).astype(np.float32)):
-            return True
-    return False
 
 
 FAULTS = {
@@ -130,24 +98,21 @@ FAULTS = {
 def test_a_fault_in_the_text_is_found(fault):
     pattern, replacement = FAULTS[fault]
     made = ring()
-    assert wrong(made, seeded(emit(made, H200, "cuda"), pattern, replacement, count=0))
+    assert wrong(made, seeded(emit(made, H200, "cuda"), pattern, replacement, count=0), MODES)
 
 
 @on_host
 def test_the_text_without_faults_is_right():
     made = ring()
-    assert not wrong(made, emit(made, H200, "cuda"))
+    assert not wrong(made, emit(made, H200, "cuda"), MODES)
 
 
-def without(body, node):
-    """The statements without those of a kind; barriers: that do not show what was written."""
+def not_shown(body):
+    """The statements with barriers that do not show what was written."""
     for one in body:
         if isinstance(one, (For, If)):
-            one = replace(one, body=tuple(without(one.body, node)))
-        if isinstance(one, Barrier) and node is Barrier:
-            one = replace(one, products=False)
-        if node is Barrier or not isinstance(one, node):
-            yield one
+            one = replace(one, body=tuple(not_shown(one.body)))
+        yield replace(one, products=False) if isinstance(one, Barrier) else one
 
 
 @pytest.mark.parametrize("node", [BeginProducts, EndProducts, WaitProducts, Barrier])
@@ -157,7 +122,8 @@ def test_a_kernel_without_a_fence_is_refused(node, depth):
     (kernel,) = lower(made, H200)
     check_products(kernel)
     with pytest.raises(ProgramError, match="expected"):
-        check_products(replace(kernel, body=tuple(without(kernel.body, node))))
+        bare = not_shown(kernel.body) if node is Barrier else without(kernel.body, lambda one: isinstance(one, node))
+        check_products(replace(kernel, body=tuple(bare)))
 
 
 def changed(made, **fields):
