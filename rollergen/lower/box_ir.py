@@ -11,8 +11,10 @@ from rollergen.lower.expressions import Pointer
 
 @dataclass(frozen=True, slots=True)
 class StartBarriers:
-    """``count`` barriers at ``pointer`` in local memory begin to count so many ``arrivals`` and the bytes that come
-    with them; all threads know it behind the next `Barrier`."""
+    """Initialises ``count`` mbarriers at ``pointer`` in local memory.
+
+    A phase of each ends after so many ``arrivals`` and the bytes that they announce.  The next `Barrier` makes this
+    known to all threads."""
 
     pointer: Pointer
     count: int
@@ -32,11 +34,10 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class FillTile:
-    """One thread of the block's execution width ``width`` starts the copies of the boxes, and tells barrier ``number``
-    how many bytes they have.
+    """One thread of warp number ``width`` starts the copies of the boxes, and announces their bytes to barrier
+    ``number``.
 
-    The bytes are in local memory once a thread's `WaitTile` for this filling of the barrier is through; until then
-    their places hold nothing."""
+    A thread may read the bytes behind its `WaitTile` for this phase of the barrier, and not before."""
 
     pointer: Pointer
     number: Index
@@ -47,8 +48,9 @@ class FillTile:
 
 @dataclass(frozen=True, slots=True)
 class WaitTile:
-    """The thread waits until barrier ``number`` has counted all arrivals and bytes of its last filling of this
-    ``parity``, fillings being numbered from 0; of the filling before the first one, of parity 1, it has."""
+    """The thread waits until the latest phase of this ``parity`` of barrier ``number`` has ended.
+
+    Phases are numbered from 0.  A wait for parity 1 before phase 0 has ended returns at once."""
 
     pointer: Pointer
     number: Index
@@ -57,7 +59,7 @@ class WaitTile:
 
 @dataclass(frozen=True, slots=True)
 class FreeTile:
-    """Each execution width arrives once at barrier ``number``: its products that have ended read the tile no more."""
+    """Each warp arrives once at barrier ``number``: its products have read the tile."""
 
     pointer: Pointer
     number: Index
@@ -65,7 +67,7 @@ class FreeTile:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The thread is through."""
+    """The thread returns from the kernel."""
 
 
 BoxStatement = Union[StartBarriers, FillTile, WaitTile, FreeTile, Leave]

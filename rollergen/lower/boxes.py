@@ -1,7 +1,7 @@
 """Loops whose tiles a copy engine brings in boxes (`Copy.boxes`): a ring of buffers, with a barrier for each.
 
     barriers and the first tiles started
-    each iteration:  threads are through with the oldest tile | its buffer refilled | this tile waited for | products
+    each iteration:  all threads have read the oldest tile | its buffer refilled | this tile waited for | products
 
 With a producer (`Compute.producer`) another barrier of each buffer tells it that all products have read the tile:
 
