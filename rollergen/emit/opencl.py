@@ -77,7 +77,7 @@ class OpenCL(CFamily):
         self.attribute = attribute
         self.exchange_extension = exchange_extension
         self.steps = steps
-        self.features = Features(bool(exchange_extension), {}, *masked, float64=float64)
+        self.features = Features(bool(exchange_extension), {}, *masked, float64=float64, lanes_apart=False)
 
     def head(self, kernel: Kernel) -> str:
         attributes = f"__attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"

@@ -17,6 +17,7 @@ class Features:
     ``masked_stores``, ``masked_loads``: vectors (dtype, lanes) of which chosen lanes may be written, or read, at once
     (the ``mask`` of `ir.Write` and `expressions.Read`).
     ``float64``: the device computes in it; functions of float32 are else written without.
+    ``lanes_apart``: a lane of a float32 vector's ``sin``, ``cos`` and ``tan`` is right whatever the other lanes hold.
     """
 
     exchanges: bool = False
@@ -24,6 +25,7 @@ class Features:
     masked_stores: frozenset[tuple[str, int]] = frozenset()
     masked_loads: frozenset[tuple[str, int]] = frozenset()
     float64: bool = True
+    lanes_apart: bool = True
 
 
 PLAIN = Features()

@@ -164,6 +164,20 @@ def test_functions_of_a_zero_keep_its_sign(op, device):
     assert op not in ("floor", "round") or list(got[32:]) == [{"floor": -1, "round": 0}[op], 0]
 
 
+@pytest.mark.parametrize("op", ["sin", "cos", "tan"])
+@pytest.mark.parametrize("lanes", [1, 4, 16, 64])
+def test_angles_are_right_beside_large_ones_infinities_and_nan(op, lanes):
+    """A vector function that reduces all its lanes as the largest one needs was wrong in the small ones."""
+    small = np.geomspace(1e-4, 100, 640, dtype=np.float32).reshape(10, 64)
+    for other in (2e4, 4e4, 1e9, 3e38, np.inf, np.nan):
+        x = small.copy()
+        x[:, ::7] = other
+        with np.errstate(invalid="ignore"):
+            want = getattr(np, op)(x.ravel().astype(np.float64))
+        got = compute(Unary(op, x_load(elements=x.size), F32), x.ravel(), lanes=lanes)
+        np.testing.assert_allclose(got, want, rtol=4e-7, atol=1e-7, equal_nan=True)
+
+
 @pytest.mark.parametrize("op", ["tanh", "erf"])
 def test_odd_functions_keep_nan_and_limits(op):
     x = np.array([np.nan, np.inf, -np.inf, 0.0, 40.0, -40.0], np.float32)
