@@ -198,7 +198,7 @@ def _erf(b: Body, x: Expr) -> Expr:
 
 
 def _rsqrt(b: Body, x: Expr) -> Expr:
-    root = Call("sqrt", (x,), x.dtype, b.lanes)
+    root = _of_lanes(WIDEST_VECTOR, b.functions, "sqrt", x)
     return Operation("div", (b.number(1.0), root), x.dtype, b.lanes)
 
 

@@ -164,6 +164,13 @@ def test_functions_of_a_zero_keep_its_sign(op, device):
     assert op not in ("floor", "round") or list(got[32:]) == [{"floor": -1, "round": 0}[op], 0]
 
 
+@pytest.mark.parametrize("op", ["sqrt", "rsqrt"])
+def test_roots_of_vectors_wider_than_the_language_s_are_right(op):
+    x = np.geomspace(1e-30, 1e30, 640, dtype=np.float32)
+    got = compute(Unary(op, x_load(elements=x.size), F32), x, lanes=64)
+    np.testing.assert_allclose(got, np.sqrt(x) if op == "sqrt" else 1 / np.sqrt(x), rtol=3e-7)
+
+
 @pytest.mark.parametrize("op", ["sin", "cos", "tan"])
 @pytest.mark.parametrize("lanes", [1, 4, 16, 64])
 def test_angles_are_right_beside_large_ones_infinities_and_nan(op, lanes):

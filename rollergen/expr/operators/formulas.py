@@ -58,17 +58,20 @@ def _sign(v: Any) -> Any:
 
 
 def _with_sign_of(v: Any, size: Any) -> Any:
-    return rg.select(v < 0, -size, size)
+    """`v` itself where it is a zero, of either sign, or NaN."""
+    return rg.select(v > 0, size, rg.select(v < 0, -size, v))
 
 
 def _sinh(v: Any) -> Any:
-    less = rg.expm1(rg.abs(v))
-    return _with_sign_of(v, 0.5 * (less + less / (less + 1)))
+    """(e^x - 1) (1 + e^-x) / 2 by e^(x/2), which is finite wherever the result is."""
+    less = rg.expm1(0.5 * rg.abs(v))
+    root = less + 1
+    return _with_sign_of(v, 0.5 * less * (less + 2) * (1 + 1 / root / root))
 
 
 def _cosh(v: Any) -> Any:
-    grown = rg.exp(rg.abs(v) - _LN2)
-    return grown + 0.25 / grown
+    root = rg.exp(0.5 * rg.abs(v))
+    return 0.5 * root * root + 0.5 / root / root
 
 
 def _asinh(v: Any) -> Any:
@@ -82,8 +85,9 @@ def _atanh(v: Any) -> Any:
 
 
 def _acosh(v: Any) -> Any:
+    """NaN below 1, as the first root is."""
     above = v - 1
-    return rg.select(v < 1e9, rg.log1p(above + rg.sqrt(above * (v + 1))), rg.log(v) + _LN2)
+    return rg.select(v < 1e9, rg.log1p(above + rg.sqrt(above) * rg.sqrt(v + 1)), rg.log(v) + _LN2)
 
 
 def _softplus(v: Any, beta: float, threshold: float) -> Any:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.expr.operators.formulas import FORMULAS
 from tests.expr.operators.oracle import F, agree, given, torch
 
 ops = rg.ops
@@ -90,3 +91,19 @@ def test_arithmetic_keeps_the_dtype(dtype):
     x = rg.tensor("x", (3,), dtype)
     for result in (ops.add(x, 1), ops.mul(x, x), ops.maximum(x, 0), ops.relu(x), ops.neg(x), ops.clip(x, 0, 1)):
         assert result.dtype == dtype
+
+
+ONE_OPERAND = sorted(
+    {"gelu", "leaky_relu", "relu", "rsqrt", "silu", "sqrt", *(row.name for row in FORMULAS.values() if row.operands == 1)}
+    - {"bitwise_not", "threshold"}
+)
+
+
+@pytest.mark.parametrize("name", ONE_OPERAND)
+def test_functions_are_torch_s_at_the_ends_of_their_ranges(name):
+    """sinh of large numbers was NaN, acosh of large negative ones a number; gelu of infinity is NaN in torch alone."""
+    sizes = np.array([0, 1e-300, 1e-40, 1e-8, 0.5, 1, 1.001, 2.5, 20, 88.9, 89.3, 700, 709.5, 1e4, 1e9, 1e20, 1e300])
+    x = np.concatenate([sizes, -sizes, [np.nan, *([] if name == "gelu" else [np.inf, -np.inf])]])
+    wanted = (getattr(torch, name, None) or getattr(F, name))(torch.tensor(x))
+    with np.errstate(all="ignore"):
+        agree(getattr(ops, name)(rg.tensor("x", x.shape, "float64")), [x], wanted)
