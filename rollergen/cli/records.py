@@ -61,13 +61,16 @@ def list_(as_json: bool) -> None:
 @_json
 def export(out: Path, as_json: bool) -> None:
     """Write all records to OUT: JSON Lines (.jsonl, .jsonl.gz, .jsonl.xz) or a table (.parquet)."""
+    if out.exists():
+        raise ArgumentError(f"{out} exists; expected a new file")
+    if not out.parent.is_dir():
+        raise ArgumentError(f"{out} cannot be written: {out.parent} is no directory")
+
     from rollergen.store.collection import stored
     from rollergen.store.location import store_path
     from rollergen.store.record_files import append
     from rollergen.store.record_tables import write_table
 
-    if out.exists():
-        raise ArgumentError(f"{out} exists; expected a new file")
     found = stored(store_path())
     if out.suffix == ".parquet":
         write_table(out, found)

@@ -47,6 +47,12 @@ def test_a_profiled_build_leaves_records_that_are_listed():
     assert "elementwise" in run("list").output
 
 
+def test_an_export_into_no_directory_is_refused_before_the_store_is_read(tmp_path):
+    result = run("export", tmp_path / "absent" / "out.jsonl")
+    assert result.exit_code == 2 and f"{tmp_path / 'absent'} is no directory" in "".join(result.output.split("\n"))
+    assert not (tmp_path / "absent").exists() and not (tmp_path / "cache").exists()
+
+
 def test_names_of_records_are_no_markup(file):
     text = file.read_text()
     file.write_text(text.replace('"extents":{"i"', '"extents":{"[/red]i"').replace('"id":"', '"id":"[/b]'))
