@@ -13,8 +13,8 @@ from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.chain import chain_stage, matrix_chain_stage
 from rollergen.program.chains import ChainRoles, ChainTile, chain_roles
 from rollergen.program.matrix import ROW_BYTES
-from rollergen.program.matrix_chains import MatrixChainTile, fits_instruction
-from rollergen.program.model import registers_of, registers_of_chain
+from rollergen.program.matrix_chains import MatrixChainTile, fits_instruction, keys_problem
+from rollergen.program.model import registers_of, registers_of_chain, registers_of_thread
 from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import AlignmentRules
 
@@ -26,6 +26,8 @@ _KEYS = (16, 32, 64, 128, 256)
 _GROUPS = (4, 8, 2, 1)
 _ROW_TILES = (1, 2)
 _BLOCKS_OF_KEYS = (32, 64, 128)
+_GROUPS_BESIDE = (2, 3, 1, 4)
+"""Of the execution widths of an asynchronous instruction."""
 
 
 def runs_chains(device: Device) -> bool:
@@ -38,13 +40,15 @@ def _runs_in_lanes(device: Device) -> bool:
     return _instruction(device) is not None and not device.kind.threads
 
 
-def _matrices(device: Device) -> list[Instruction]:
+def _matrices(device: Device, *, beside: bool = True) -> list[Instruction]:
+    """Those whose accumulators are factors as they lie; ``beside``: asynchronous ones too."""
     layer, kind = device.kind.block_layer, device.kind
     if layer is None or not kind.matrix_instructions or not kind.asynchronous_copies:
         return []
     if device.layer(layer).asynchronous_copy_bytes < ROW_BYTES:
         return []
-    return [one for one in device.instructions if one.is_matrix and one.layout == "quads"]
+    layouts = ("quads", "warpgroup") if beside else ("quads",)
+    return [one for one in device.instructions if one.is_matrix and one.layout in layouts]
 
 
 def chain_candidates(op: TensorOp, device: Device, rules: AlignmentRules, ledger: Ledger) -> Iterator[Candidate]:
@@ -53,7 +57,9 @@ def chain_candidates(op: TensorOp, device: Device, rules: AlignmentRules, ledger
     roles, instruction = chain_roles(op), _instruction(device)
     if roles is None or not runs_chains(device):
         return
-    for one in _matrices(device) if rules.shapes.matrix_instructions and rules.shapes.asynchronous_copies else []:
+    shapes = rules.shapes
+    every = _matrices(device, beside=shapes.asynchronous_products)
+    for one in every if shapes.matrix_instructions and shapes.asynchronous_copies else []:
         if fits_instruction(op, roles, one):
             yield from candidates("fused", _matrix_stages(op, roles, one, device), device)
     single = all(load.dtype not in ("float16", "bfloat16") for load in op.loads()) and op.output.dtype == "float32"
@@ -68,7 +74,7 @@ def _matrix_stages(op: TensorOp, roles: ChainRoles, one: Instruction, device: De
     """Those whose accumulators and fragments stay in registers."""
     make = lambda tile: matrix_chain_stage(op, roles, tile, one, device)
     stages = assembled(list(_matrix_tiles(op, roles, one, device)), make, "fused")
-    return [stage for stage in stages if registers_of_chain(stage, device) <= device.limits.registers_per_thread]
+    return [stage for stage in stages if registers_of_chain(stage, device) <= registers_of_thread(stage, device)]
 
 
 def _matrix_tiles(op: TensorOp, roles: ChainRoles, one: Instruction, device: Device) -> Iterator[MatrixChainTile]:
@@ -76,12 +82,15 @@ def _matrix_tiles(op: TensorOp, roles: ChainRoles, one: Instruction, device: Dev
     extents = op.extents()
     rows, keys = extents[roles.rows], extents[roles.key]
     threads = device.limits.threads_per_block
-    for groups, tiles, block in product(_GROUPS, _ROW_TILES, _BLOCKS_OF_KEYS):
+    beside = _GROUPS_BESIDE if one.is_asynchronous else _GROUPS
+    for groups, tiles, block in product(beside, _ROW_TILES, _BLOCKS_OF_KEYS):
         few_rows = groups * tiles == 1 or groups * tiles * one.m < 2 * rows
         few_keys = block == _BLOCKS_OF_KEYS[0] or block < 2 * keys
-        if few_rows and few_keys and groups * device.execution_width <= threads:
+        if few_rows and few_keys and groups * one.lanes <= threads:
             for depth, held in product((1, 2), (False, True)):
-                yield MatrixChainTile(groups, tiles, block, depth, held, one.m)
+                tile = MatrixChainTile(groups, tiles, block, depth, held, one.m)
+                if not keys_problem(tile, one):
+                    yield tile
 
 
 def _instruction(device: Device) -> Instruction | None:

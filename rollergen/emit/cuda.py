@@ -44,6 +44,7 @@ from rollergen.lower.matrix_ir import (
     LoadMatrix,
     MultiplyLocal,
     MultiplyMatrix,
+    Operand,
     WaitProducts,
     WarpBarrier,
 )
@@ -204,8 +205,9 @@ class Cuda(CudaVectors):
         self.types.setdefault(text, text)
         at = [
             f"operand_at<{one.panel_bytes}>({one.pointer.name}, {self.index(one.offset)})"
+            if isinstance(one, Operand) else self.expression(one)
             for one in (statement.a, statement.b)
-        ]
+        ]  # fmt: skip
         return f"{name}({', '.join([self.expression(statement.accumulator), *at])})"
 
     def allocation(self, node: Allocate) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from rollergen.emit.cuda_vectors import SCALARS
 from rollergen.hal.dtypes import DTYPES
-from rollergen.lower.matrix_ir import MultiplyLocal
+from rollergen.lower.expressions import Element
+from rollergen.lower.matrix_ir import MultiplyLocal, Operand
 
 GROUPS = """#ifdef __CUDACC__
 __device__ __forceinline__ void show_to_products()
@@ -62,7 +63,7 @@ def multiply(node: MultiplyLocal) -> tuple[str, str]:
     """(name, definition) of the function that adds one product to a thread's sums."""
     shape = node.shape
     size, tiles = f"m{shape.m}n{shape.n}k{shape.k}", shape.n // 8
-    lie = "".join("k" if one.along_k else other for one, other in ((node.a, "m"), (node.b, "n")))
+    lie = "".join(_lies(one, other) for one, other in ((node.a, "m"), (node.b, "n")))
     name = f"multiply_{lie}_{size}_{shape.dtype}"
     scalar, sums = SCALARS[shape.accumulator_dtype], DTYPES[shape.accumulator_dtype].ptx
     factors = DTYPES[shape.dtype].ptx
@@ -72,18 +73,31 @@ def multiply(node: MultiplyLocal) -> tuple[str, str]:
     bound = [", ".join(f'"+{constraint}"({cell})' for cell in cells[at : at + 2]) for at in range(0, len(cells), 2)]
     bound = [f"        {' ' if at else ':'} {one}{',' if at + 1 < len(bound) else ''}" for at, one in enumerate(bound)]
     signs = "" if scalar == "int" else ", 1, 1"
-    turned = "".join(f", {int(not one.along_k)}" for one in (node.a, node.b)) if DTYPES[shape.dtype].bits == 16 else ""
+    wide = [one for one in (node.a, node.b) if isinstance(one, Operand)]
+    turned = "".join(f", {int(not one.along_k)}" for one in wide) if DTYPES[shape.dtype].bits == 16 else ""
+    if isinstance(node.a, Operand):
+        a_type, a_bound, factors_at = "unsigned long long a", '"l"(a)', f"%{count}, %{count + 1}"
+    else:
+        a_type, a_bound = "unsigned int (&a)[4]", ", ".join(f'"r"(a[{i}])' for i in range(4))
+        factors_at = f"{{{', '.join(f'%{count + i}' for i in range(4))}}}, %{count + 4}"
     lines = [
         f"__device__ __forceinline__ void {name}(",
-        f"    {scalar} (&c)[{tiles}][2][2], const unsigned long long a, const unsigned long long b)",
+        f"    {scalar} (&c)[{tiles}][2][2], const {a_type}, const unsigned long long b)",
         "{",
         '    asm volatile("{ .reg .pred adds; setp.ne.b32 adds, 1, 0; "',
         f'        "wgmma.mma_async.sync.aligned.{size}.{sums}.{factors}.{factors} {{"',
         *(f'        "{slot}{"," if at + 1 < len(slots) else ""} "' for at, slot in enumerate(slots)),
-        f'        "}}, %{count}, %{count + 1}, adds{signs}{turned}; }}"',
+        f'        "}}, {factors_at}, adds{signs}{turned}; }}"',
         *bound,
-        '        : "l"(a), "l"(b) : "memory");',
+        f'        : {a_bound}, "l"(b) : "memory");',
         "}",
     ]
     text = "\n".join(lines)
     return name, f"#ifdef __CUDACC__\n{text}\n#endif"
+
+
+def _lies(factor: Operand | Element, across: str) -> str:
+    """How a factor lies: in registers, along k in local memory, or across it."""
+    if not isinstance(factor, Operand):
+        return "r"
+    return "k" if factor.along_k else across

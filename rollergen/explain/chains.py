@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from rollergen.program.chains import tile_of_chain
 from rollergen.program.matrix_chains import is_matrix_chain, tile_of_matrix_chain
-from rollergen.program.rprogram import Stage
+from rollergen.program.rprogram import GROUP, Stage
 
 
 def chain_text(stage: Stage) -> list[str]:
@@ -20,8 +22,11 @@ def chain_text(stage: Stage) -> list[str]:
 def _matrix_text(stage: Stage) -> list[str]:
     roles, tile = tile_of_matrix_chain(stage)
     queries = "stay in registers" if tile.held else "are read again for each block of keys"
+    beside = sum(loop.kind == GROUP for loop in stage.loops) > 1
+    widths = prod(loop.extent for loop in stage.loops if loop.kind == GROUP) // tile.groups
+    groups = f"groups of {widths} execution widths" if beside else "execution widths"
     return [
-        f"{tile.groups} execution widths of {tile.tiles * tile.m} {roles.rows}; {tile.keys} {roles.key} at a time in "
+        f"{tile.groups} {groups} of {tile.tiles * tile.m} {roles.rows}; {tile.keys} {roles.key} at a time in "
         f"{tile.depth} buffers; {stage.compute.instruction} makes scores, which become weights in its registers",
         f"{roles.rows} {queries}",
     ]

@@ -184,8 +184,13 @@ def _mixed(out: Writer, one: Index, other: Index, limit: int) -> Index:
 def piece_offset(out: Writer, staged: Staged, buffer: Index, row: Index, piece: Index) -> Index:
     """Where a piece of ``vector`` elements of a row lies, in the buffer of that number."""
     copy = staged.copy
+    turn = (row % max(copy.swizzle, 1)).simplify(out.ranges)
+    if copy.panel:
+        number, within = piece // copy.swizzle, (piece % copy.swizzle).simplify(out.ranges)
+        mixed = _mixed(out, within, turn, copy.swizzle)
+        first = buffer * staged.tile + (number * staged.shape[0] + row) * copy.panel
+        return (first + mixed * copy.vector).simplify(out.ranges)
     if copy.swizzle > 1:
-        turn = (row % copy.swizzle).simplify(out.ranges)
         piece = _mixed(out, piece, turn, staged.shape[-1] // copy.vector)
     return (buffer * staged.tile + row * staged.pitch + piece * copy.vector).simplify(out.ranges)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rollergen.errors import ProgramError
 from rollergen.expr.chains import ROW, SCORE, SUM, unrounded
@@ -22,8 +23,9 @@ from rollergen.expr.values import Cast, Load, Partial, Value
 from rollergen.lower.access import put
 from rollergen.lower.arithmetic import Scope, evaluate
 from rollergen.lower.chain_bounds import ChainBounds
+from rollergen.lower.chain_products import Block, Products, ProductsBeside, ProductsOfFragments, unrolled
 from rollergen.lower.context import Context
-from rollergen.lower.copies import Staged, piece_offset
+from rollergen.lower.copies import piece_offset
 from rollergen.lower.elements import Access
 from rollergen.lower.expressions import (
     Build,
@@ -39,12 +41,11 @@ from rollergen.lower.expressions import (
     register_dtype,
 )
 from rollergen.lower.ir import Route, Write
-from rollergen.lower.matrix_ir import LoadMatrix, MatrixShape, MultiplyMatrix
 from rollergen.lower.nest import Lane
 from rollergen.lower.online import OnlineRows, scaled_score
 from rollergen.lower.place import Place, conjunction, guarded, when_all
 from rollergen.program.chains import chain_factors
-from rollergen.program.matrix import COLUMNS, ROWS, matrix_instruction
+from rollergen.program.matrix import COLUMNS, ROWS, matrix_instruction, rows_of_thread
 from rollergen.program.matrix_chains import chain_loads, tile_of_matrix_chain
 from rollergen.program.rprogram import GRID, GROUP, THREAD, UNROLL
 
@@ -79,32 +80,32 @@ class _MatrixChain:
         if one is None or loads is None:
             raise ProgramError(f"stage {self.stage.name}: {self.stage.compute.instruction} multiplies no factors of it")
         self.one, self.loads = one, loads
-        self.shape = MatrixShape(one.m, one.n, one.k, one.dtype, one.accumulator_dtype, one.layout)
         extents = self.op.extents()
         (inner,) = self.roles.inner
         self.inner, self.columns, self.keys = extents[inner], extents[self.roles.column], extents[self.roles.key]
         self.pair = next((one for one in self.op.reductions if one.name == ROW), None)
+        self.halves = rows_of_thread(one)
         self.staged = {copy.load: staged for copy, staged in context.buffers.items()}
         self._of = {(loop.axis, loop.kind, loop.stride): p for p, loop in enumerate(self.stage.loops)}
-        self._lane = (context.threads.thread % (ROWS * COLUMNS)).simplify(self.out.ranges)
+        group = Index.axis(self.nest.variables[self._of[self.roles.rows, GROUP, self.tile.tiles * one.m]])
+        lane = (context.threads.thread % (ROWS * COLUMNS)).simplify(self.out.ranges)
+        block = Block(self.out, one, loads, self.tile, self.staged, self.inner, self.columns, group, lane)
+        self.products: Products = ProductsBeside(block) if one.is_asynchronous else ProductsOfFragments(block)
 
     def write(self) -> None:
         out, tile = self.out, self.tile
         sums = self._accumulators("sums", self.columns)
         self._clear(sums, self.columns)
-        rows = None if self.pair is None else OnlineRows(out, self.pair, tile.tiles, self.one.m // ROWS)
+        rows = None if self.pair is None else OnlineRows(out, self.pair, tile.tiles, self.halves)
         self.bounds = ChainBounds(out, self.nest, self.roles, tile.rows, tile.keys, self._place())
         begin, end = self.bounds.blocks()
         first = Index.of(begin) if isinstance(begin, int) else out.integer("begin", begin, (0, self.bounds.most))
         self._copy(self.loads.queries, _ZERO, _ZERO)
         with self._when_any(begin, end):
             self._copy_block(first, first, at_once=tile.depth > 1)
-        self.held = None
-        if tile.held:
-            out.barrier(0)
-            self.held = out.register("held", _WORD, (self.inner // self.one.k, tile.tiles, self.one.a_registers))
-            for step in self._unrolled("held_step", self.inner // self.one.k):
-                self._load_queries(step, self._element(self.held, step))
+        if isinstance(self.products, ProductsOfFragments) and tile.held:
+            out.barrier(0, self.nest.products)
+            self.products.hold_queries()
         name = out.names.fresh(f"{self.roles.key}_block")
         with out.loop(name, end, (0, self.bounds.most - 1), start=begin) as number:
             self._write_block(number, first, end, sums, rows)
@@ -117,7 +118,7 @@ class _MatrixChain:
         return self.out.when(Operation("lt", (_number(begin), _number(end)), "bool"))
 
     def _accumulators(self, wish: str, along: int) -> str:
-        shape = (self.tile.tiles, along // self.one.n, self.one.m // ROWS, self.one.n // COLUMNS)
+        shape = (self.tile.tiles, along // self.one.n, self.halves, self.one.n // COLUMNS)
         return self.out.register(wish, _F32, shape)
 
     def _clear(self, name: str, along: int) -> None:
@@ -125,22 +126,14 @@ class _MatrixChain:
             self.out.assign(self._sum(name, cell), Number(0.0, _F32))
 
     def _cells(self, along: int) -> Iterator[_Cell]:
-        for tile in self._unrolled("tile", self.tile.tiles):
-            for column in self._unrolled("part", along // self.one.n):
-                for half in range(self.one.m // ROWS):
+        for tile in unrolled(self.out, "tile", self.tile.tiles):
+            for column in unrolled(self.out, "part", along // self.one.n):
+                for half in range(self.halves):
                     for e in range(self.one.n // COLUMNS):
                         yield _Cell(tile, half, column, e)
 
-    def _unrolled(self, wish: str, count: int) -> Iterator[Index]:
-        out = self.out
-        with out.loop(out.names.fresh(wish), count, (0, count - 1), unroll=True) as at:
-            yield at
-
     def _sum(self, name: str, cell: _Cell) -> Element:
         return Element(name, (cell.tile, cell.column, Index.of(cell.half), Index.of(cell.e)), _F32)
-
-    def _element(self, name: str, *at: Index) -> Element:
-        return Element(name, at, _WORD)
 
     # Places
 
@@ -223,7 +216,7 @@ class _MatrixChain:
     def _write_block(self, number: Index, first: Index, end: int | Expr, sums: str, rows: OnlineRows | None) -> None:
         out, ring = self.out, self.tile.depth > 1
         buffer = ((number - first) % 2).simplify(out.ranges) if ring else _ZERO
-        out.barrier(0)
+        out.barrier(0, self.nest.products)
         if ring:
             self._copy_next(number, first, end, at_once=True)
         else:
@@ -231,9 +224,9 @@ class _MatrixChain:
             out.end_group()
         scores = self._accumulators("scores", self.tile.keys)
         self._clear(scores, self.tile.keys)
-        self._multiply_scores(scores, buffer)
+        self.products.multiply_scores(scores, buffer)
         if not ring:
-            out.barrier(0)
+            out.barrier(0, self.nest.products)
             self._copy_next(number, first, end, at_once=False)
         self._write_scores(scores, number)
         if rows is not None:
@@ -242,77 +235,25 @@ class _MatrixChain:
                 target = self._sum(sums, cell)
                 shrink = rows.shrink(cell.tile, cell.half)
                 out.assign(target, Operation("mul", (target, shrink), _F32))
-        self._multiply_weights(scores, sums, buffer, rows)
+        self.products.multiply_weights(sums, buffer, partial(self._pack, scores, rows))
 
     def _copy_next(self, number: Index, first: Index, end: int | Expr, *, at_once: bool) -> None:
         following = number + 1
         with self.out.when(Operation("lt", (Position(following), _number(end)), "bool")):
             self._copy_block(following, first, at_once=at_once)
 
-    # Products
+    # Weights
 
-    def _multiply_scores(self, scores: str, buffer: Index) -> None:
-        """Fragments of queries times those of keys, two tiles of keys at a time."""
-        out, one, tile = self.out, self.one, self.tile
-        staged = self.staged[self.loads.keys]
-        for step in self._unrolled("inner_step", self.inner // one.k):
-            queries = self._element(self.held, step) if self.held else None
-            if queries is None:
-                queries = self._element(out.register("query", _WORD, (tile.tiles, one.a_registers)))
-                self._load_queries(step, queries)
-            for pair in self._unrolled("pair", tile.keys // (2 * one.n)):
-                keys = out.register("key", _WORD, (2, one.b_registers))
-                row = pair * (2 * one.n) + self._lane // 16 * ROWS + self._lane % ROWS
-                piece = step * 2 + (self._lane // ROWS) % 2
-                self._load(staged, "b", self._element(keys), buffer, row, piece, along_k=True, count=2)
-                self._multiply(scores, pair, queries, keys)
+    def _pack(self, scores: str, rows: OnlineRows | None, step: Index, weights: Element) -> None:
+        """Weights of a step of keys as a factor of the next product, in registers."""
+        for at in unrolled(self.out, "row_tile", self.tile.tiles):
+            for register in range(4):
+                cells = [_Cell(at, register % 2, step * 2 + register // 2, e) for e in (0, 1)]
+                both = tuple(self._weight(scores, cell, rows) for cell in cells)
+                packed = Call(f"pack_{self.one.dtype}", both, _WORD)
+                self.out.assign(Element(weights.name, (*weights.indices, at, Index.of(register)), _WORD), packed)
 
-    def _load_queries(self, step: Index, target: Element) -> None:
-        staged = self.staged[self.loads.queries]
-        group = Index.axis(self.nest.variables[self._of[self.roles.rows, GROUP, self.tile.tiles * self.one.m]])
-        for at in self._unrolled("row_tile", self.tile.tiles):
-            row = group * (self.tile.tiles * self.one.m) + at * self.one.m + self._lane % 16
-            fragment = Element(target.name, (*target.indices, at), _WORD)
-            self._load(staged, "a", fragment, _ZERO, row, step * 2 + self._lane // 16, along_k=True, count=1)
-
-    def _load(
-        self, staged: Staged, operand: str, fragment: Element, buffer: Index, row: Index, piece: Index, *,
-        along_k: bool, count: int,
-    ) -> None:  # fmt: skip
-        """A fragment, or two neighbouring ones, by the row and the piece of it that this thread names."""
-        out = self.out
-        offset = piece_offset(out, staged, buffer, row.simplify(out.ranges), piece.simplify(out.ranges))
-        pointer, short = out.place(staged.pointer, offset)
-        out.collective(LoadMatrix(self.shape, operand, fragment, pointer, short, staged.pitch, along_k, count))
-
-    def _multiply(self, sums: str, pair: Index, rows: Element, factors: str) -> None:
-        """All tiles of ``rows`` times two neighbouring ones of ``factors``."""
-        for at in self._unrolled("row_tile", self.tile.tiles):
-            own = self._element(rows.name, *rows.indices, at)
-            for which in (0, 1):
-                target = Element(sums, (at, pair * 2 + which), _F32)
-                factor = self._element(factors, Index.of(which))
-                self.out.collective(MultiplyMatrix(self.shape, target, own, factor, True, True))
-
-    def _multiply_weights(self, scores: str, sums: str, buffer: Index, rows: OnlineRows | None) -> None:
-        """Weights, packed as a factor of the next product, times what they weigh."""
-        out, one, tile = self.out, self.one, self.tile
-        staged = self.staged[self.loads.weighed]
-        for step in self._unrolled("key_step", tile.keys // one.k):
-            weights = out.register("weight", _WORD, (tile.tiles, one.a_registers))
-            for at in self._unrolled("row_tile", tile.tiles):
-                for register in range(one.a_registers):
-                    cells = [_Cell(at, register % 2, step * 2 + register // 2, e) for e in (0, 1)]
-                    both = tuple(self._weight(scores, cell, rows) for cell in cells)
-                    packed = Call(f"pack_{one.dtype}", both, _WORD)
-                    out.assign(self._element(weights, at, Index.of(register)), packed)
-            for pair in self._unrolled("pair", self.columns // (2 * one.n)):
-                values = out.register("value", _WORD, (2, one.b_registers))
-                row, piece = step * one.k + self._lane % 16, pair * 2 + self._lane // 16
-                self._load(staged, "b", self._element(values), buffer, row, piece, along_k=False, count=2)
-                self._multiply(sums, pair, self._element(weights), values)
-
-    # Scores and weights
+    # Scores
 
     def _write_scores(self, scores: str, number: Index) -> None:
         """Scores of a block from its products, as far as they are not weights' own arithmetic; -inf, or a product of 0,
@@ -362,12 +303,12 @@ class _MatrixChain:
         result, output = self.op.result, self.op.output
         if isinstance(result, Cast) and result.dtype == output.dtype and result.x.dtype == _F32:
             result = result.x  # the store rounds
-        for tile in self._unrolled("tile", self.tile.tiles):
-            for half in range(self.one.m // ROWS):
+        for tile in unrolled(self.out, "tile", self.tile.tiles):
+            for half in range(self.halves):
                 row = self._place(_Cell(tile, half, _ZERO, 0)).axes[self.roles.rows]
                 inside = [Inside(row, None, self.op.extents()[self.roles.rows])] if self.stage.guards else []
                 with when_all(out, inside):
-                    for column in self._unrolled("part", self.columns // self.one.n):
+                    for column in unrolled(self.out, "part", self.columns // self.one.n):
                         self._store_pair(sums, rows, _Cell(tile, half, column, 0), result)
 
     def _store_pair(self, sums: str, rows: OnlineRows | None, first: _Cell, result: Value) -> None:

@@ -76,12 +76,13 @@ class BeginProducts:
 class MultiplyLocal:
     """``accumulator += a * b`` by the threads of several execution widths, asynchronously (layout "warpgroup").
 
-    ``accumulator``: the element names what comes before its last dimensions: tiles along n, rows, columns.
+    ``accumulator``: the element names what comes before its last dimensions: tiles along n, rows, columns.  ``a`` may
+    be a fragment in registers, of 32 bits each: an execution width's own rows as those of `MultiplyMatrix`.
     """
 
     shape: MatrixShape
     accumulator: Element
-    a: Operand
+    a: Operand | Element
     b: Operand
 
 

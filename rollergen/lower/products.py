@@ -51,7 +51,8 @@ class _State:
 
 def check_products(kernel: Kernel) -> None:
     """Raises ProgramError for the first statement of a kernel with asynchronous products that lacks what it needs."""
-    sums = {one.accumulator.name for one in walk(kernel.body) if isinstance(one, MultiplyLocal)}
+    every = [one for one in walk(kernel.body) if isinstance(one, MultiplyLocal)]
+    sums = {one.accumulator.name for one in every} | {one.a.name for one in every if isinstance(one.a, Element)}
     if sums:
         _follow(kernel, kernel.body, _State(), frozenset(sums))
 

@@ -71,14 +71,24 @@ def matrix_axes(stage: Stage) -> tuple[str, ...]:
     return (*threads, *(axis for reduction in stage.op.reductions for axis in reduction.axes))
 
 
+def widths_of(instruction: Instruction) -> int:
+    """Execution widths that execute the instruction together."""
+    return instruction.lanes // (ROWS * COLUMNS)
+
+
+def rows_of_thread(instruction: Instruction) -> int:
+    """Rows of the instruction's tile of which a thread has results."""
+    return instruction.m // ROWS // widths_of(instruction)
+
+
 def fragment_loops(instruction: Instruction) -> tuple[tuple[tuple[str, int], ...], ...]:
     """The loops of m, n and k that are one tile of the instruction: (kind, extent) by falling stride.
 
     Of several execution widths each has its own rows (PTX ISA, "wgmma register fragments")."""
-    widths = instruction.lanes // (ROWS * COLUMNS)
+    widths = widths_of(instruction)
     groups = ((GROUP, widths),) if widths > 1 else ()
     return (
-        (*groups, (UNROLL, instruction.m // ROWS // widths), (THREAD, ROWS)),
+        (*groups, (UNROLL, rows_of_thread(instruction)), (THREAD, ROWS)),
         ((THREAD, COLUMNS), (UNROLL, instruction.n // COLUMNS)),
         ((UNROLL, instruction.k),),
     )

@@ -2,7 +2,9 @@
 
 Of the m x n accumulators of two neighbouring n8 tiles each thread holds what it holds of one m x k16 factor (PTX ISA,
 "Matrix fragments for mma.m16n8k16"): weights go from the scores' accumulators to the second product in registers.
-T. Dao, FlashAttention-2, arXiv 2307.08691 (2023).
+T. Dao, FlashAttention-2, arXiv 2307.08691 (2023).  An asynchronous instruction's accumulators and factors in registers
+are those of its execution widths side by side (PTX ISA, "wgmma register fragments"); it reads queries, keys and what
+they weigh in the block's layer.
 """
 
 from __future__ import annotations
@@ -17,19 +19,28 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Cast, Load, Value
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.chains import ChainRoles, chain_factors, chain_roles, steps_of, tile_of_chain
-from rollergen.program.matrix import COLUMNS, ROW_BYTES, ROWS
+from rollergen.program.matrix import (
+    COLUMNS,
+    LEAST_WIDE,
+    MOST_WIDE,
+    PANEL_BYTES,
+    ROW_BYTES,
+    ROWS,
+    SWIZZLE,
+    rows_of_thread,
+    widths_of,
+)
 from rollergen.program.rprogram import GRID, GROUP, SERIAL, THREAD, UNROLL, Copy, Loop, Stage
 
 _F32 = "float32"
-_SWIZZLE = 8
-"""Pieces of 16 bytes of a row that lie on all banks."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixChainTile:
-    """Sizes: ``groups`` execution widths beside each other, of ``tiles`` rows of the instruction's tiles each; ``keys``
-    of a block, staged in ``depth`` buffers; ``held``: queries stay in registers, else they are read again for each
-    block of keys.  ``m``: rows of the instruction."""
+    """Sizes: ``groups`` of the execution widths that execute an instruction together (one, or several of an
+    asynchronous one), of ``tiles`` rows of the instruction's tiles each; ``keys`` of a block, staged in ``depth``
+    buffers; ``held``: queries stay in registers, else they are read again for each block of keys.  ``m``: rows of the
+    instruction."""
 
     groups: int
     tiles: int
@@ -79,16 +90,35 @@ def _factor(value: Value, dtype: str) -> Load | None:
 def fits_instruction(op: TensorOp, roles: ChainRoles, one: Instruction) -> bool:
     """Whether the instruction computes both contractions: factors of its dtype whose rows are whole pieces of 16 bytes,
     along the inner axis and along the columns."""
-    if one.layout != "quads" or one.n != ROWS or one.accumulator_dtype != _F32 or len(roles.inner) != 1:
+    if one.layout == "opaque" or one.n != ROWS or one.accumulator_dtype != _F32 or len(roles.inner) != 1:
         return False
     loads = chain_loads(op, one.dtype) if one.dtype in ITEMSIZE else None
     if loads is None or op.output.dtype not in (one.dtype, _F32):
         return False
     extents, every = op.extents(), op.loads()
     along = {loads.queries: roles.inner[0], loads.keys: roles.inner[0], loads.weighed: roles.column}
-    if extents[roles.inner[0]] % one.k or extents[roles.column] % (2 * one.n):
+    inner, columns = _whole(one)
+    if extents[roles.inner[0]] % inner or extents[roles.column] % columns:
+        return False
+    if one.is_asynchronous and extents[roles.column] > MOST_WIDE * one.n:
         return False
     return all(_in_pieces(every[number], axis, one) for number, axis in along.items())
+
+
+def _whole(one: Instruction) -> tuple[int, int]:
+    """What the inner axis and the columns are multiples of: an asynchronous instruction reads whole panels."""
+    panel = PANEL_BYTES // ITEMSIZE[one.dtype]
+    return (panel, panel) if one.is_asynchronous else (one.k, 2 * one.n)
+
+
+def keys_problem(tile: MatrixChainTile, one: Instruction) -> str:
+    """What is wrong with the number of keys of a block, and of its buffers; empty: nothing."""
+    least, most = (LEAST_WIDE * one.n, MOST_WIDE * one.n) if one.is_asynchronous else (one.k, tile.keys)
+    if tile.keys % least or tile.keys > most or tile.depth not in (1, 2) or (tile.held and one.is_asynchronous):
+        held = ", queries held" if tile.held else ""
+        limit = f" up to {most}, queries read again," if one.is_asynchronous else ""
+        return f"blocks of {tile.keys} keys in {tile.depth} buffers{held}; expected whole {least}{limit} in 1 or 2"
+    return ""
 
 
 def _in_pieces(load: Load, axis: str, one: Instruction) -> bool:
@@ -112,10 +142,13 @@ def matrix_chain_loops(
     rows, key, column = roles.rows, roles.key, roles.column
     grid = [Loop(axis, extent[axis], 1, GRID) for axis in roles.batch]
     grid.append(Loop(rows, steps_of(extent[rows], tile.rows), tile.rows, GRID))
-    of_rows = (Loop(rows, tile.tiles, one.m, UNROLL), Loop(rows, one.m // ROWS, ROWS, UNROLL))
+    own, widths = rows_of_thread(one), widths_of(one)
+    of_rows = (Loop(rows, tile.tiles, one.m, UNROLL), Loop(rows, own, ROWS, UNROLL))
+    beside = (Loop(rows, widths, own * ROWS, GROUP),) if widths > 1 else ()
     outer = (
         *grid,
         Loop(rows, tile.groups, tile.tiles * one.m, GROUP),
+        *beside,
         Loop(rows, ROWS, 1, THREAD),
         Loop(column, COLUMNS, one.n // COLUMNS, THREAD),
         Loop(key, steps_of(extent[key], tile.keys), tile.keys, SERIAL),
@@ -135,7 +168,7 @@ def matrix_chain_loops(
         Loop(key, one.n // COLUMNS, 1, UNROLL),
         Loop(inner_axis, one.k, 1, UNROLL),
     )
-    return outer, inner, len(grid) + 4
+    return outer, inner, outer.index(next(loop for loop in outer if loop.kind == SERIAL)) + 1
 
 
 def matrix_chain_copies(
@@ -145,7 +178,7 @@ def matrix_chain_copies(
     loads, layer = chain_loads(op, one.dtype), device.kind.block_layer
     if loads is None or layer is None:
         raise ProgramError(f"{one.name} multiplies no factors of {op.output.name} through {layer} of {device.name}")
-    at_key = len(roles.batch) + 5
+    at_key = matrix_chain_loops(op, roles, tile, one)[2]
     (inner,) = roles.inner
     plans = ((loads.queries, roles.rows, inner, at_key - 1, 1), (loads.keys, roles.key, inner, at_key, tile.depth),
              (loads.weighed, roles.key, roles.column, at_key, tile.depth))  # fmt: skip
@@ -153,10 +186,11 @@ def matrix_chain_copies(
     found = []
     for load, rows, along, depth, buffers in plans:
         pieces = op.extents()[along] // piece
-        swizzle = _SWIZZLE if pieces % _SWIZZLE == 0 else 0
+        swizzle = SWIZZLE if pieces % SWIZZLE == 0 else 0
         padding = 0 if swizzle or pieces % 2 else piece  # an odd number of pieces: neighbouring rows on other banks
+        panel = PANEL_BYTES // ITEMSIZE[one.dtype] if one.is_asynchronous else 0
         found.append(Copy(load, device.backing.name, layer, depth, (rows, along), along, piece, padding, swizzle,
-                          buffers, asynchronous=True))  # fmt: skip
+                          buffers, asynchronous=True, panel=panel))  # fmt: skip
     if tile.held:
         found.append(Copy(loads.queries, layer, device.layers[0].name, at_key - 1, (roles.rows, inner), inner))
     return tuple(found)
@@ -178,7 +212,7 @@ def tile_of_matrix_chain(stage: Stage) -> tuple[ChainRoles, MatrixChainTile]:
         raise ProgramError(f"stage {stage.name}: has an inner contraction; expected roles of its axes, and its loops")
     of = lambda axis, kind: [loop for loop in stage.loops if loop.axis == axis and loop.kind == kind]
     group, blocks, tiles = of(roles.rows, GROUP), of(roles.key, SERIAL), of(roles.rows, UNROLL)
-    if len(group) != 1 or len(blocks) != 1 or len(tiles) != 2 or len(stage.copies) not in (3, 4):
+    if len(group) not in (1, 2) or len(blocks) != 1 or len(tiles) != 2 or len(stage.copies) not in (3, 4):
         raise ProgramError(
             f"stage {stage.name}: the loops are not those of a chain of {roles.rows} and {roles.key} by a matrix "
             "instruction; expected those of `matrix_chains.matrix_chain_loops`, for some sizes"

@@ -244,7 +244,9 @@ class InnerNest:
     and one thread loop along keys, which stands for the stage's last one.  Copies bring rows to the block once and keys
     block by block, asynchronously: with 2 buffers all of the next block while one is used; with 1 the next block's
     factors of the inner contraction while the outer one runs, and this block's of the outer one while the inner one
-    does.  A last copy, into registers, says that the rows' factor stays there.
+    does.  A last copy, into registers, says that the rows' factor stays there.  An asynchronous instruction reads all
+    factors in panels of the block's layer but the values, which are its factor in registers; each of its products is
+    waited for before the next (layout "warpgroup", see `matrix.trails`).
 
     ``first``, ``last``: keys of a row before one of ``first`` or after one of ``last`` weigh nothing.  Blocks of keys
     that end (the last one as if it were whole) before the smallest of a ``first`` among their rows, or begin after the

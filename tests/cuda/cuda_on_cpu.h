@@ -501,7 +501,9 @@ template <int PENDING> inline void wait_copies()
 
 namespace cuda_on_cpu {
 struct Operand { uint64_t descriptor; bool along_k; };
-struct Product { void (*run)(const Product &, unsigned thread); void *sums; unsigned columns; Operand a, b; };
+/// `rows`: a's two rows of this thread where it comes in registers, else `a` says where they lie.
+struct Product
+{ void (*run)(const Product &, unsigned thread); void *sums; unsigned columns; Operand a, b; uint32_t rows[2][8]; };
 struct Products { std::vector<std::vector<Product>> ended; std::vector<Product> open; bool begun; };
 static std::vector<Products> products;
 
@@ -526,7 +528,8 @@ template <class Sum, unsigned SIZE, Sum (*READ)(const char *)> void multiply(con
     for (unsigned i = 0; i < 2; ++i) {
         unsigned row = thread / 32 % 4 * 16 + i * 8 + thread % 32 / 4;
         Sum factor[32 / SIZE];
-        for (unsigned k = 0; k < 32 / SIZE; ++k) factor[k] = READ(element_at(product.a, row, k, SIZE));
+        for (unsigned k = 0; k < 32 / SIZE; ++k)
+            factor[k] = READ(product.a.descriptor ? element_at(product.a, row, k, SIZE) : (const char *)product.rows[i] + k * SIZE);
         for (unsigned j = 0; j < product.columns / 4; ++j) {
             unsigned column = j / 2 * 8 + thread % 4 * 2 + j % 2;
             Sum &sum = sums[j / 2 * 4 + i * 2 + j % 2];
@@ -542,6 +545,19 @@ inline void issue(const Product &product)
         if (one.hidden) __builtin_trap();
     if (modes & PRODUCTS_LATE) products[current].open.push_back(product);
     else product.run(product, current);
+}
+
+/// a's rows lie in a warp's registers as those of m16n8 above; they are taken when the product is issued.
+inline void issue_held(Product product, const unsigned int (&a)[4])
+{
+    uint32_t mine[4] = {a[0], a[1], a[2], a[3]};
+    put_down(mine);
+    AT_A_PLACE(meet, ~0u);
+    for (unsigned i = 0; i < 2; ++i)
+        for (unsigned word = 0; word < 8; ++word)
+            product.rows[i][word] = held[lane() / 4 * 4 + word % 4][word / 4 * 2 + i];
+    AT_A_PLACE(meet, ~0u);
+    issue(product);
 }
 
 inline void wait_products(size_t pending)
@@ -589,6 +605,14 @@ template <int PANEL, class T> inline unsigned long long operand_at(const T *buff
     MULTIPLY_BESIDE_ALL(mn, K, dtype, Sum, size, false, false, read)
 MULTIPLY_BESIDE_LIES(16, float16, float, 2, read_half)
 MULTIPLY_BESIDE_LIES(16, bfloat16, float, 2, read_bfloat)
+#define MULTIPLY_HELD(N, dtype, read)                                                                              \
+    inline void multiply_rn_m64n##N##k16_##dtype(float (&c)[N / 8][2][2], const unsigned int (&a)[4], uint64_t b)  \
+    { using namespace cuda_on_cpu; issue_held({multiply<float, 2, read>, c, N, {0, true}, {b, false}}, a); }
+#define MULTIPLY_HELD_ALL(...)                                                                                     \
+    MULTIPLY_HELD(64, __VA_ARGS__) MULTIPLY_HELD(128, __VA_ARGS__)                                                 \
+    MULTIPLY_HELD(192, __VA_ARGS__) MULTIPLY_HELD(256, __VA_ARGS__)
+MULTIPLY_HELD_ALL(float16, read_half)
+MULTIPLY_HELD_ALL(bfloat16, read_bfloat)
 MULTIPLY_BESIDE_ALL(kk, 8, tf32, float, 4, true, true, read_tf32)
 MULTIPLY_BESIDE_ALL(kk, 32, int8, int, 1, true, true, read_byte)
 

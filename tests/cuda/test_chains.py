@@ -5,76 +5,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 import rollergen as rg
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
-from rollergen.expr.dtypes import numpy_dtype
 from rollergen.hal.compilers import nvrtc
 from rollergen.hal.load import load_device
-from rollergen.program.assemble.chain import matrix_chain_stage
-from rollergen.program.chains import chain_roles
 from rollergen.program.check import check
-from rollergen.program.interpreter import interpret
 from rollergen.program.layers import managed_bytes
-from rollergen.program.matrix_chains import MatrixChainTile, fits_instruction
+from rollergen.program.matrix_chains import MatrixChainTile
 from rollergen.program.model import predict
-from rollergen.program.rprogram import RProgram
-from rollergen.program.serial import from_json, to_json
-from rollergen.tile.exact_traffic import traffic
-from tests.agreement.chains import SCORES, chained
-from tests.cuda.host import HostError, compiler, seeded
-from tests.cuda.test_programs import executed
+from tests.agreement.chains import SCORES
+from tests.cuda.attention import HOSTILE, agree, arrays_of, by_hand, operands, program, turned
+from tests.cuda.host import REVERSE, HostError, compiler, seeded
 
 on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 compiled = pytest.mark.skipif(not nvrtc.is_installed(), reason="no NVRTC")
 T = rg.tensor
-
-
-def operands(heads=2, rows=64, keys=64, depth=64, columns=64, shared=1, dtype="float16"):
-    shapes = (heads, rows, depth), (heads // shared, keys, depth), (heads // shared, keys, columns)
-    return tuple(T(name, shape, dtype) for name, shape in zip("qkv", shapes, strict=True))
-
-
-def program(expr, tile, device="a100", instruction="mma"):
-    device, graph = load_device(device), chained(expr)
-    (op,) = graph.tensor_ops
-    roles, one = chain_roles(op), device.instruction(instruction)
-    assert fits_instruction(op, roles, one)
-    made = RProgram(device.name, graph.inputs, graph.outputs, (matrix_chain_stage(op, roles, tile, one, device),))
-    check(made, device)
-    return made, device
-
-
-def arrays_of(made, scale=1.0):
-    random = np.random.default_rng(0)
-    draw = lambda b: random.random(b.shape) < 0.7 if b.dtype == "bool" else random.standard_normal(b.shape) * scale
-    return {b.name: draw(b).astype(numpy_dtype(b.dtype)) for b in made.inputs}
-
-
-def single(array):
-    return np.asarray(array, np.float32)
-
-
-def agree(expr, made, device, arrays, *, bits=10, reverse=False, source=None):
-    """The executed text, the interpreter and the definition; the interpreter's bytes beside the closed forms.
-
-    Weights are rounded before they are summed: each errs by half a unit of the dtype's ``bits``, of the sum's size."""
-    (name,) = [b.name for b in made.outputs]
-    want = single(expr.evaluate(*[arrays[b.name] for b in made.inputs]))
-    found = interpret(made, arrays, device)
-    got = executed(made, source or emit(made, device, "cuda"), arrays, reverse)[name]
-    size = np.nanmax(np.abs(single(arrays["v"])))
-    for one in (single(got), single(found.outputs[name])):
-        assert np.array_equal(np.isnan(one), np.isnan(want))
-        np.testing.assert_allclose(one, want, rtol=0, atol=2.0**-bits * size)
-    counted = [(one.tensor, one.tiles, one.transactions) for one in found.traffic]
-    (stage,) = made.stages
-    assert counted == [(t.tensor, t.tiles, t.transactions) for t in traffic(stage, device.backing.transaction_bytes)]
-    assert from_json(to_json(made)) == made
-    assert 0 < predict(made, device).seconds < 1
 
 
 CASES = {
@@ -98,19 +46,15 @@ CASES = {
         lambda: rg.ops.attention(*operands(1, 40, 72), T("m", (1, 72), "float16")), MatrixChainTile(1, 2, 64, 2, True),
     ),
     "by hand, scores rounded": (
-        lambda: rg.ops.softmax(rg.ops.matmul(*_turned(*operands()[:2])) * 0.125) @ operands()[2],
+        lambda: rg.ops.softmax(rg.ops.matmul(*turned(*operands()[:2])) * 0.125) @ operands()[2],
         MatrixChainTile(2, 1, 64, 2, True),
     ),
     "head size 128": (lambda: rg.ops.attention(*operands(1, 32, 64, 128, 128)), MatrixChainTile(1, 2, 32, 2, False)),
     "sigmoids": (
-        lambda: rg.ops.sigmoid(rg.ops.matmul(*_turned(*operands(1, 40, 72)[:2])) * 0.125) @ operands(1, 40, 72)[2],
+        lambda: rg.ops.sigmoid(rg.ops.matmul(*turned(*operands(1, 40, 72)[:2])) * 0.125) @ operands(1, 40, 72)[2],
         MatrixChainTile(1, 1, 32, 1, True),
     ),
 }  # fmt: skip
-
-
-def _turned(q, k):
-    return q, rg.ops.transpose(k, -1, -2)
 
 
 @on_host
@@ -123,7 +67,7 @@ def test_the_text_computes_the_definition_and_the_interpreter_its_traffic(name):
     arrays = arrays_of(made)
     if name == "a mask of true and false":
         arrays["m"][5] = False
-    agree(expr, made, device, arrays, bits=8 if name == "sigmoids" else 10, reverse=len(name) % 2 == 1)
+    agree(expr, made, device, arrays, bits=8 if name == "sigmoids" else 10, modes=(len(name) % 2,))
 
 
 @on_host
@@ -131,19 +75,9 @@ def test_the_text_computes_the_definition_and_the_interpreter_its_traffic(name):
 @pytest.mark.every(2)
 def test_scores_of_ones_own_are_recognised(name):
     q, k, v = operands(2, 75, 75, 32, 32)
-    expr = _by_hand(q, k, v, SCORES[name])
+    expr = by_hand(q, k, v, SCORES[name])
     made, device = program(expr, MatrixChainTile(2, 1, 32, 2, True))
     agree(expr, made, device, arrays_of(made))
-
-
-def _by_hand(q, k, v, score):
-    """Attention whose weights are rounded to the operands' dtype."""
-    (heads, rows, depth), keys, columns = q.shape, k.shape[1], v.shape[2]
-    d, j = rg.reduce_axis("d", depth), rg.reduce_axis("j", keys)
-    product = lambda h, i, c: rg.sum(q[h, i, d] * k[h, c, d], axis=d, dtype="float32")
-    weights = rg.ops.softmax(rg.compute((heads, rows, keys), lambda h, i, c: score(product(h, i, c), h, i, c)))
-    narrow = rg.compute(weights.shape, lambda *i: rg.cast(weights[i], q.dtype))
-    return rg.compute((heads, rows, columns), lambda h, i, e: rg.sum(narrow[h, i, j] * v[h, j, e], axis=j))
 
 
 @on_host
@@ -151,17 +85,6 @@ def test_bfloat16_has_its_own_instruction():
     expr = rg.ops.attention(*operands(1, 40, 72, dtype="bfloat16"), is_causal=True)
     made, device = program(expr, MatrixChainTile(1, 1, 32, 2, True), "h200", "mma_bf16")
     agree(expr, made, device, arrays_of(made), bits=7)
-
-
-HOSTILE = {
-    "all equal": lambda q, k: (q.fill(1), k.fill(1)),
-    "large": lambda q, k: (q.fill(100), k.fill(0), k.__setitem__((slice(None), 11), 100)),
-    "infinite": lambda q, k: k.__setitem__((0, 7, 3), np.inf),
-    "minus infinite": lambda q, k: (np.abs(q, out=q), k.__setitem__((0, slice(None), 3), -np.inf)),
-    "not a number": lambda q, k: k.__setitem__((0, 49, 0), np.nan),
-    "rising": lambda q, k: (q.fill(1), k.__setitem__(slice(None), np.arange(72, dtype=np.float16)[:, None])),
-    "falling": lambda q, k: (q.fill(1), k.__setitem__(slice(None), -np.arange(72, dtype=np.float16)[:, None])),
-}
 
 
 @on_host
@@ -194,7 +117,7 @@ def test_a_fault_in_the_text_is_found(fault):
     arrays = arrays_of(made, scale=2.0)
     with pytest.raises((AssertionError, HostError)):
         agree(expr, made, device, arrays, source=broken)
-        agree(expr, made, device, arrays, source=broken, reverse=True)
+        agree(expr, made, device, arrays, source=broken, modes=(REVERSE,))
 
 
 @compiled

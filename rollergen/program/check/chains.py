@@ -14,6 +14,7 @@ from rollergen.program.matrix_chains import (
     MatrixChainTile,
     fits_instruction,
     is_matrix_chain,
+    keys_problem,
     matrix_chain_copies,
     matrix_chain_loops,
     tile_of_matrix_chain,
@@ -65,8 +66,9 @@ def _check_matrix(stage: Stage, roles: ChainRoles, tile: MatrixChainTile, device
             f"computes with {stage.compute.instruction}; expected a matrix instruction of {device.name} for its "
             "factors",
         )
-    if tile.keys % one.k or tile.m != one.m or tile.depth not in (1, 2):
-        raise refuse(stage, f"has blocks of {tile.keys} keys in {tile.depth} buffers; expected whole {one.k} in 1 or 2")
+    problem = keys_problem(tile, one)
+    if problem:
+        raise refuse(stage, f"has {problem}")
     assert stage.inner is not None
     if matrix_chain_loops(stage.op, roles, tile, one) != (stage.loops, stage.inner.loops, stage.inner.at_loop):
         raise refuse(

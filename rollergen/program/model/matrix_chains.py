@@ -2,7 +2,8 @@
 
 Counted are, for one block of keys of one execution width: the instruction's tiles, loads of fragments, exponentials
 (which have a unit of their own), what is computed of scores and sums beside them, copies.  Two blocks on a unit hide
-each other's waits; what one execution width does between its products nothing of its own hides.
+each other's waits; what one execution width does between its products nothing of its own hides.  Groups of execution
+widths whose products are asynchronous start each block of keys together: see `_in_turns`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from rollergen.expr.values import Binary, Partial, Select, Unary, Value, walk
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.chains import chain_factors, steps_of
 from rollergen.program.layers import block_capacity, managed_bytes
-from rollergen.program.matrix import COLUMNS, ROW_BYTES, ROWS, matrix_instruction
+from rollergen.program.matrix import COLUMNS, ROW_BYTES, ROWS, matrix_instruction, rows_of_thread, widths_of
 from rollergen.program.matrix_chains import chain_loads, tile_of_matrix_chain
 from rollergen.program.model.chain_work import ChainWork, chain_flops, chain_work
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.launching import launch_us
 from rollergen.program.model.limiters.bandwidth import caches_of
+from rollergen.program.model.limiters.latency import incoming_bytes_per_clock
 from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, Limit
 from rollergen.program.model.occupancy import warps_by_registers
 from rollergen.program.model.price import Limiter, Norms, Price, StagePrediction, combine
@@ -37,13 +39,15 @@ _FRAGMENT_REGISTERS = 4
 """Of a thread, filled by one load."""
 _SHUFFLES = 2
 """To exchange a row's largest score among its four threads."""
+_DESCRIPTOR_INSTRUCTIONS = 4
+"""That say where an asynchronous product's factors lie (counted in what NVIDIA's compiler makes of them)."""
 
 
 class Instructions(NamedTuple):
     """Of one execution width and one block of keys: matrix ``products``, loads of ``fragments``, ``exponentials``,
     what else is computed with float32 (``arithmetic``), copies to the block's layer, and the others.
 
-    ``between``: those that none of its own products run beside."""
+    ``between``: clocks of those that none of its own products run beside."""
 
     products: float
     fragments: float
@@ -62,14 +66,25 @@ def registers_of_chain(stage: Stage, device: Device) -> int:
     """Registers that a thread wants: accumulators of scores and sums, fragments, the rows' pairs, addresses."""
     _, tile = tile_of_matrix_chain(stage)
     one, work = _instruction(stage, device), chain_work(stage)
-    of_tile = one.accumulator_registers * tile.tiles
-    accumulators = of_tile * (tile.keys + work.columns) // one.n
+    own = tile.tiles * rows_of_thread(one)
+    accumulators = own * (tile.keys + work.columns) // COLUMNS
+    pairs, addresses = 4 * own, 2 * len(stage.copies[:3])
+    reserved = int(costs_of(device).reserved_registers)
+    if one.is_asynchronous:  # it reads factors where they lie, and weights take the place of scores
+        return accumulators + pairs + addresses + reserved
     steps = work.inner // one.k
     queries = one.a_registers * tile.tiles * (steps if tile.held else 1)
     fragments = queries + one.a_registers * tile.tiles + 2 * _FRAGMENT_REGISTERS
-    pairs = 4 * tile.tiles * one.m // ROWS
-    addresses = steps * (1 if tile.held else 2) + work.columns // (2 * one.n) + 2 * len(stage.copies[:3])
-    return accumulators + fragments + pairs + addresses + int(costs_of(device).reserved_registers)
+    addresses += steps * (1 if tile.held else 2) + work.columns // (2 * one.n)
+    return accumulators + fragments + pairs + addresses + reserved
+
+
+def registers_of_thread(stage: Stage, device: Device) -> int:
+    """Registers that a thread may have while its block runs alone."""
+    limits = device.limits
+    warps = steps_of(stage.threads // _WIDTH, device.schedulers) * device.schedulers
+    step = max(1, limits.register_allocation)
+    return min(limits.registers_per_thread, limits.registers_per_unit // (warps * _WIDTH) // step * step)
 
 
 def price_matrix_chain(stage: Stage, device: Device) -> Price:
@@ -108,7 +123,7 @@ class _Launch(NamedTuple):
 def _launch(stage: Stage, device: Device) -> _Launch:
     costs, work = costs_of(device), chain_work(stage)
     registers = registers_of_chain(stage, device)
-    spilled = max(0, registers - device.limits.registers_per_thread)
+    spilled = max(0, registers - registers_of_thread(stage, device))
     resident, shared = _resident(stage, device, registers)
     blocks, tail = _blocks_of_a_unit(stage, device, work, resident)
     of_step = _within_a_step(stage, device, costs, spilled, resident)
@@ -121,8 +136,7 @@ def _launch(stage: Stage, device: Device) -> _Launch:
         limiters.append((f"{layer.name} bandwidth", amount / rate, IN_SERIES))
     per_step = float(combine(of_step, _norms(costs), 0.0))
     waits = blocks / resident * costs.exposed_staging_clocks
-    if resident == 1:  # else other blocks work while one waits at its barriers
-        waits += blocks * work.steps * _barriers(stage) * costs.exposed_managed_clocks
+    waits += blocks / resident * work.steps * _waits_of_a_step(stage, device, costs, resident, per_step)
     limiters.append(("latency", waits + tail * per_step, ADDS))
     clocks = float(combine(limiters, _norms(costs), 0.0))
     starting = launch_us(device)
@@ -133,9 +147,21 @@ def _launch(stage: Stage, device: Device) -> _Launch:
     return _Launch(seconds, tuple(limiters), resident, registers, spilled, shared, whole)
 
 
-def _barriers(stage: Stage) -> int:
-    """In each block of keys."""
-    return 1 if tile_of_matrix_chain(stage)[1].depth > 1 else 2
+def _waits_of_a_step(stage: Stage, device: Device, costs: Costs, resident: int, per_step: float) -> float:
+    """Clocks in which a block waits for others of its threads, where no other block works meanwhile, and for copies.
+
+    A block of keys, or with one buffer either half of it, is on its way for a copy's latency and for as long as those
+    of all ``resident`` blocks take at the unit's share of the rate at which they come in; what the unit does meanwhile
+    hides it (Little's law, as in `latency_clocks`)."""
+    one, tile, work = _instruction(stage, device), tile_of_matrix_chain(stage)[1], chain_work(stage)
+    barriers = 1 if tile.depth > 1 else 2
+    if not one.is_asynchronous:
+        return barriers * costs.exposed_managed_clocks if resident == 1 else 0.0
+    alone = barriers * costs.exposed_prefetched_clocks if resident == 1 else 0.0
+    bytes_ = resident * tile.keys * (work.inner + work.columns) * ITEMSIZE[one.dtype] / barriers
+    rate = incoming_bytes_per_clock(device)
+    on_its_way = costs.exposed_staging_clocks + (bytes_ / rate if rate else 0.0)
+    return alone + barriers * max(0.0, on_its_way - resident * per_step / barriers)
 
 
 def _norms(costs: Costs) -> Norms:
@@ -177,21 +203,27 @@ def instructions_of_chain(stage: Stage, device: Device, costs: Costs, spilled: i
     _, tile = tile_of_matrix_chain(stage)
     one, work = _instruction(stage, device), chain_work(stage)
     tiles, inner = tile.tiles, work.inner // one.k
-    products = tiles * (inner * tile.keys // one.n + tile.keys // one.k * work.columns // one.n)
-    fragments = (tile.keys // (2 * one.n) * inner + tile.keys // one.k * work.columns // (2 * one.n)
-                 + (0 if tile.held else tiles * inner))  # fmt: skip
-    of_tile = one.m * one.n // _WIDTH * tiles
-    scores, sums, rows = of_tile * tile.keys // one.n, of_tile * work.columns // one.n, tiles * one.m // ROWS
+    own = tiles * rows_of_thread(one)
+    scores, sums = own * tile.keys // COLUMNS, own * work.columns // COLUMNS
     copies = tile.keys * (work.inner + work.columns) * ITEMSIZE[one.dtype] / ROW_BYTES / stage.threads
-    own, largest, weights = _functions(stage, device, costs)
+    of_score, largest, weights = _functions(stage, device, costs)
     pair = any(reduction.name == ROW for reduction in stage.op.reductions)
-    shrinking = (sums + rows * (_SHUFFLES * 2 + 5)) if pair else 0
-    exponentials = (scores + rows) if pair else 0
-    arithmetic = scores * (own + largest + weights) + shrinking
+    shrinking = (sums + own * (_SHUFFLES * 2 + 5)) if pair else 0
+    exponentials = (scores + own) if pair else 0
+    arithmetic = scores * (of_score + largest + weights) + shrinking
     packing = scores / 2
-    addresses = inner + work.columns // (2 * one.n) + costs.loop_instructions
     moving = copies * costs.asynchronous_instructions + spilled * costs.spill_accesses
-    between = scores * (own + largest) + shrinking + moving + costs.loop_instructions
+    between = scores * (of_score + largest) + shrinking + moving + costs.loop_instructions
+    if one.is_asynchronous:
+        products = tiles * (inner + tile.keys // one.k)
+        fragments, addresses = 0.0, products * _DESCRIPTOR_INSTRUCTIONS + costs.loop_instructions
+        busy = exponentials * _WIDTH * device.schedulers * _clocks_of_exponential(device, costs)
+        between += max(busy, exponentials + scores * weights + packing)
+    else:
+        products = tiles * (inner * tile.keys // one.n + tile.keys // one.k * work.columns // one.n)
+        fragments = (tile.keys // (2 * one.n) * inner + tile.keys // one.k * work.columns // (2 * one.n)
+                     + (0 if tile.held else tiles * inner))  # fmt: skip
+        addresses = inner + work.columns // (2 * one.n) + costs.loop_instructions
     return Instructions(products, fragments, exponentials, arithmetic, copies, packing + addresses + moving, between)
 
 
@@ -212,24 +244,58 @@ def _slots(node: Value, costs: Costs) -> float:
     return 1.0 if isinstance(node, Select) else 0.0
 
 
+def _clocks_of_exponential(device: Device, costs: Costs) -> float:
+    """Clocks of a unit for one, beside the slot that multiplies."""
+    fma = next(x for x in device.instructions if x.dtype == x.accumulator_dtype == "float32" and not x.is_matrix)
+    return max(costs.operation("exp_below") - 1.0, 0.0) / fma.per_clock
+
+
+def _product_clocks(stage: Stage, device: Device) -> tuple[float, float]:
+    """Clocks of a unit's matrix units for the scores of one group of rows and a block of keys, and for its sums."""
+    _, tile = tile_of_matrix_chain(stage)
+    one, work = _instruction(stage, device), chain_work(stage)
+    each = tile.tiles / one.per_clock
+    return each * work.inner // one.k * tile.keys / one.n, each * tile.keys // one.k * work.columns / one.n
+
+
+def _in_turns(groups: int, scores: float, sums: float, between: float) -> float:
+    """Clocks of one block of keys whose groups find their scores one after the other, then weigh: none weighs before
+    what it does ``between``, nor before the one that came first."""
+    return between + max(scores + groups * sums, groups * scores + sums)
+
+
+def _operand_bytes(stage: Stage, device: Device) -> float:
+    """Bytes that asynchronous products of one group read of the block's layer: both factors, or the one that is not in
+    registers."""
+    _, tile = tile_of_matrix_chain(stage)
+    one, work = _instruction(stage, device), chain_work(stage)
+    elements = work.inner * (one.m + tile.keys) + tile.keys * work.columns
+    return tile.tiles * elements * ITEMSIZE[one.dtype]
+
+
 def _within_a_step(stage: Stage, device: Device, costs: Costs, spilled: int, resident: int) -> list[Limit]:
     """Clocks of a unit for one block of keys of one block of rows."""
     _, tile = tile_of_matrix_chain(stage)
     one, found = _instruction(stage, device), instructions_of_chain(stage, device, costs, spilled)
     fma = next(x for x in device.instructions if x.dtype == x.accumulator_dtype == "float32" and not x.is_matrix)
-    widths = tile.groups
-    alone = found.products * device.schedulers / one.per_clock + found.between
+    widths = tile.groups * widths_of(one)
+    scores, sums = _product_clocks(stage, device)
     rate = costs.issue_per_clock or device.schedulers
-    issue = max(widths * found.total / rate, alone / resident)
-    of_exponential = max(costs.operation("exp_below") - 1.0, 0.0)  # one slot multiplies
+    moved = found.copies * ROW_BYTES * _WIDTH * widths
+    if one.is_asynchronous:
+        alone = _in_turns(tile.groups, scores, sums, found.between)
+        moved += tile.groups * _operand_bytes(stage, device)
+    else:
+        alone = (scores + sums) * device.schedulers + found.between
+        moved += found.fragments * _FRAGMENT_REGISTERS * 4 * _WIDTH * widths
     layer = device.layer(device.kind.block_layer or "")
-    moved = found.fragments * _FRAGMENT_REGISTERS * 4 * _WIDTH + found.copies * ROW_BYTES * _WIDTH
+    exponentials = widths * _WIDTH * found.exponentials
     return [
-        ("multiply-adds", widths * found.products / one.per_clock, OVERLAPS),
-        ("issue", issue, OVERLAPS),
-        ("exponentials", widths * _WIDTH * found.exponentials * of_exponential / fma.per_clock, OVERLAPS),
+        ("multiply-adds", tile.groups * (scores + sums), OVERLAPS),
+        ("issue", max(widths * found.total / rate, alone / resident), OVERLAPS),
+        ("exponentials", exponentials * _clocks_of_exponential(device, costs), OVERLAPS),
         ("arithmetic", widths * _WIDTH * found.arithmetic / fma.per_clock, OVERLAPS),
-        ("shared path", widths * moved / (layer.bytes_per_clock or 1.0), OVERLAPS),
+        ("shared path", moved / (layer.bytes_per_clock or 1.0), OVERLAPS),
     ]
 
 

@@ -23,7 +23,7 @@ def latency_clocks(
     its way).  Where a producer starts the copies, threads do not wait for each other at a barrier of the block."""
     direct = 1 + any(phase.direct or phase.stream for phase in work.phase_reads)
     staged: Number = direct * costs.exchange_clocks
-    rate = _incoming_bytes_per_clock(device)
+    rate = incoming_bytes_per_clock(device)
     for passes, depth, bytes_ in work.stagings:
         exposed: Number = costs.exposed_staging_clocks
         on_its_way = exposed + resident * bytes_ / rate if rate else exposed
@@ -41,7 +41,7 @@ def latency_clocks(
     return staged + most(reads, chain) + work.combine_clocks
 
 
-def _incoming_bytes_per_clock(device: Device) -> float:
+def incoming_bytes_per_clock(device: Device) -> float:
     """One unit's share of what the first layer beyond its own delivers; 0 where the spec does not tell."""
     layer = next((one for one in device.layers if one.scope == "device" and not one.managed), device.backing)
     shared = layer.bandwidth_gb_s * 1e3 / (device.clock_mhz * device.units)
