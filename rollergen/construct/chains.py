@@ -5,13 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from math import prod
+from operator import itemgetter
 
-from rollergen.construct.candidate import Candidate, assembled, candidates
+from rollergen.construct.candidate import Candidate, assembled, candidate, candidates, prices
 from rollergen.construct.ledger import Ledger
+from rollergen.construct.lone_rows import with_rows
+from rollergen.construct.reductions import combine_stage
+from rollergen.dropped import as_far_as_possible
+from rollergen.expr.chain_splitting import split_chain
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.chain import chain_stage, matrix_chain_stage
-from rollergen.program.chains import ChainRoles, ChainTile, chain_roles
+from rollergen.program.chains import ChainRoles, ChainTile, chain_roles, steps_of
 from rollergen.program.matrix import ROW_BYTES
 from rollergen.program.matrix_chains import MatrixChainTile, fits_instruction, keys_problem
 from rollergen.program.model import registers_of, registers_of_chain, registers_of_thread
@@ -26,6 +32,14 @@ _KEYS = (16, 32, 64, 128, 256)
 _GROUPS = (4, 8, 2, 1)
 _ROW_TILES = (1, 2)
 _BLOCKS_OF_KEYS = (32, 64, 128)
+_CHUNK = 64
+"""Keys of which chunks are multiples."""
+_TURNS = (1, 2, 4)
+"""Blocks of chunks for each unit."""
+_KEPT = 4
+"""Programs of each number of chunks."""
+_BESIDE = "products beside the program"
+"""Variants of asynchronous instructions: of the few programs that are measured some are by others."""
 _GROUPS_BESIDE = (2, 3, 1, 4)
 """Of the execution widths of an asynchronous instruction."""
 
@@ -34,6 +48,11 @@ def runs_chains(device: Device) -> bool:
     """Whether chains may be one stage on the device: where a block is one thread, whose instructions have lanes, or
     where a matrix instruction's accumulators are factors as they lie, which copies past the registers feed."""
     return device.kind.machine is None and (_runs_in_lanes(device) or bool(_matrices(device)))
+
+
+def runs_lone_rows(device: Device) -> bool:
+    """Whether these may be of a single row: tiles of matrix instructions are then nearly empty, but read keys once."""
+    return device.kind.machine is None and bool(_matrices(device))
 
 
 def _runs_in_lanes(device: Device) -> bool:
@@ -54,6 +73,7 @@ def _matrices(device: Device, *, beside: bool = True) -> list[Instruction]:
 def chain_candidates(op: TensorOp, device: Device, rules: AlignmentRules, ledger: Ledger) -> Iterator[Candidate]:
     """A candidate of each tile whose accumulators stay in registers; rows fill whole vectors, or whole tiles of a
     matrix instruction."""
+    op = with_rows(op) if runs_lone_rows(device) else op
     roles, instruction = chain_roles(op), _instruction(device)
     if roles is None or not runs_chains(device):
         return
@@ -61,13 +81,36 @@ def chain_candidates(op: TensorOp, device: Device, rules: AlignmentRules, ledger
     every = _matrices(device, beside=shapes.asynchronous_products)
     for one in every if shapes.matrix_instructions and shapes.asynchronous_copies else []:
         if fits_instruction(op, roles, one):
-            yield from candidates("fused", _matrix_stages(op, roles, one, device), device)
+            variant = f"fused, {_BESIDE}" if one.is_asynchronous else "fused"
+            yield from candidates(variant, _matrix_stages(op, roles, one, device), device)
+        yield from as_far_as_possible(_split_candidates(op, roles, one, device, rules), "split chains")
     single = all(load.dtype not in ("float16", "bfloat16") for load in op.loads()) and op.output.dtype == "float32"
     if instruction is None or not _runs_in_lanes(device) or not single:
         return
     make = lambda tile: chain_stage(op, roles, tile, instruction)
     stages = assembled(list(_tiles(op, roles, instruction, device)), make, "fused")
     yield from candidates("fused", stages, device)
+
+
+def _split_candidates(
+    op: TensorOp, roles: ChainRoles, one: Instruction, device: Device, rules: AlignmentRules
+) -> Iterator[Candidate]:
+    """Keys in chunks that run side by side, put together by a second stage, where rows alone leave units idle."""
+    extents = op.extents()
+    blocks = prod(extents[axis] for axis in roles.batch) * steps_of(extents[roles.rows], one.m)
+    most = extents[roles.key] // _CHUNK
+    shares = {steps_of(turns * device.units, blocks) for turns in _TURNS} if rules.shapes.split_reductions else set()
+    chunks = {steps_of(steps_of(extents[roles.key], parts), _CHUNK) * _CHUNK for parts in shares if 2 <= parts <= most}
+    for chunk in sorted(chunks):
+        pair = split_chain(op, roles.key, roles.column, chunk)
+        own = chain_roles(pair[0]) if pair else None
+        if pair is None or own is None or not fits_instruction(pair[0], own, one):
+            continue
+        first = sorted(prices(_matrix_stages(pair[0], own, one, device), device, "split"), key=itemgetter(1))
+        second = combine_stage(pair[1], device, rules)
+        parts = steps_of(extents[roles.key], chunk)
+        for stage, _ in first[:_KEPT]:
+            yield candidate(f"fused, split {parts}", (stage, second), (pair[0].output,), device, parts)
 
 
 def _matrix_stages(op: TensorOp, roles: ChainRoles, one: Instruction, device: Device) -> list[Stage]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rollergen.construct.chains import runs_chains
+from rollergen.construct.chains import runs_chains, runs_lone_rows
 from rollergen.construct.choose import construct
 from rollergen.dropped import collected_drops, standing
 from rollergen.errors import ConstructionError, DoesNotFitError, DtypeError
@@ -61,7 +61,7 @@ def planned(
     apart = canonicalize(outputs, inputs, rows, seconds, bare)
     if not (options.shapes.chains and runs_chains(device) and chains_in(outputs)):
         return apart
-    whole = replace(rows, chains=True)
+    whole = replace(rows, chains=True, lone_rows=runs_lone_rows(device))
     if not any(op.inner for op in canonicalize(outputs, inputs, whole).tensor_ops):
         return apart
     return min((canonicalize(outputs, inputs, whole, seconds, bare), apart), key=seconds)

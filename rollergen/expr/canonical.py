@@ -94,19 +94,27 @@ def split_axes(op: TensorOp) -> TensorOp:
     divided = False
     while op.reductions and op.inner is None:
         along = {axis.name for axis in op.of_role("row")} if op.scans else set()  # a scan's row stays one axis
-        found = max((one for one in _divisions(op) if one[0] not in along), key=lambda one: one[1], default=None)
+        found = max((one for one in divisions(op) if one[0] not in along), key=lambda one: one[1], default=None)
         if found is None:
             break
         op, divided = _split(op, *found), True
-    if not divided:
-        return op
+    return _unflattened(op) if divided else op
+
+
+def split_axis(op: TensorOp, name: str, divisor: int) -> TensorOp:
+    """`op` with one axis split in two, of which the inner one has ``divisor`` points."""
+    return _unflattened(_split(op, name, divisor))
+
+
+def _unflattened(op: TensorOp) -> TensorOp:
+    """`op` with the dimensions of buffers as its axes have them."""
     extents = {axis.name: axis.extent for axis in op.axes}
     return rewrite(
         op, op.axes, lambda index: index, lambda shape, ix: unflattened(shape, ix, extents)
     )
 
 
-def _divisions(op: TensorOp) -> Iterator[tuple[str, int]]:
+def divisions(op: TensorOp) -> Iterator[tuple[str, int]]:
     """(axis, divisor) of the divisions and remainders of a lone axis by a divisor of its extent."""
     extents = {axis.name: axis.extent for axis in op.axes}
     pending = [index for _, indices in accesses(op) for index in indices if not index.is_affine]

@@ -61,8 +61,8 @@ class Chain:
     inner: tuple[tuple[str, int], ...]
 
 
-def chain_of(expansion: Expansion) -> Chain | None:
-    """`expansion` as a chain of two contractions; None where it is none.
+def chain_of(expansion: Expansion, lone_rows: bool = False) -> Chain | None:
+    """`expansion` as a chain of two contractions; None where it is none.  ``lone_rows``: a single row may be one.
 
     Guarded loads, elements that are taken and results that read tensors are left to stages of their own.
     """
@@ -90,7 +90,7 @@ def chain_of(expansion: Expansion) -> Chain | None:
         Reduction(SUM, outer.combiner, (key,), (_product(kept, _rounded_to(body)),)),
     )
     chain = Chain(result, reductions, outer.axes, contraction.axes)
-    return chain if _is_sound(chain, expansion, key) else None
+    return chain if _is_sound(chain, expansion, key, lone_rows) else None
 
 
 def chains_in(outputs: Tensor | Sequence[Tensor]) -> bool:
@@ -287,7 +287,7 @@ def _with_true_largest(result: Value) -> Value:
     return transform(result, lambda node: true if node == most else None)
 
 
-def _is_sound(chain: Chain, expansion: Expansion, key: str) -> bool:
+def _is_sound(chain: Chain, expansion: Expansion, key: str, lone_rows: bool) -> bool:
     """Whether the chain can be computed block by block: the weights do not depend on the columns that they weigh, the
     inner factors are one of the rows and one of the keys, everything is float32, and the result reads no tensor."""
     inner, *rows, outer = chain.reductions
@@ -310,7 +310,7 @@ def _is_sound(chain: Chain, expansion: Expansion, key: str) -> bool:
     weighed = _axes(others)
     columns = spatial - _axes(factors) - _axes(weights) - _axes(rows[0].bodies if rows else ())
     own = (spatial & free_axes(factors[of_keys.index(False)])) - free_axes(factors[of_keys.index(True)]) - weighed
-    return bool(columns) and bool(own) and columns <= weighed and key in weighed
+    return bool(columns) and bool(own or lone_rows) and columns <= weighed and key in weighed
 
 
 def _axes(values: Iterable[Value]) -> frozenset[str]:

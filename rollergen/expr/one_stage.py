@@ -26,12 +26,13 @@ class RowLimits:
     """How many elements a row may have that is kept while it is reduced and read again.
 
     ``adjacent``: where they are neighbours in memory; ``apart``: where they are not, so that each comes with neighbours
-    of other rows.  ``chains``: whether two contractions may be one stage (`chains`).
+    of other rows.  ``chains``: whether two contractions may be one stage (`chains`); ``lone_rows``: also of one row.
     """
 
     adjacent: int = 65536
     apart: int = 0
     chains: bool = False
+    lone_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def fitted(expansion: Expansion, separator: Separator, rows: RowLimits) -> tuple
     if scans := scans_of(expansion.body):
         walked = _walked_forwards(expansion, scans)
         return walked, _scanned(walked, separator)
-    if rows.chains and (chain := chain_of(expansion)):
+    if rows.chains and (chain := chain_of(expansion, rows.lone_rows)):
         return expansion, OneStage(chain.result, (), chain.reduce, chain)
     stage = as_one_stage(expansion, separator, rows)
     if isinstance(stage, OneStage):

@@ -19,7 +19,7 @@ from rollergen.errors import ProgramError
 from rollergen.expr.chains import ROW, SCORE, SUM, unrounded
 from rollergen.expr.index import Index
 from rollergen.expr.ruled_out import scores_of_whole_blocks
-from rollergen.expr.values import Cast, Load, Partial, Value
+from rollergen.expr.values import Cast, Load, Partial, Value, Within
 from rollergen.lower.access import put
 from rollergen.lower.arithmetic import Scope, evaluate
 from rollergen.lower.chain_bounds import ChainBounds
@@ -169,7 +169,14 @@ class _MatrixChain:
             for axis, overhangs in ((self.roles.rows, bool(self.stage.guards)), (self.roles.key, self.bounds.overhang))
             if overhangs and axis in load.axes()
         )
-        return guarded(tests, Read(pointer, short, register_dtype(load.dtype)), 0)
+        tests = (*tests, *self._bounds(load, place.axes))
+        return guarded(tests, Read(pointer, short, register_dtype(load.dtype)), load.fill)
+
+    def _bounds(self, load: Load, axes: Mapping[str, Index]) -> list[Inside]:
+        """The load's own bounds, those that do not hold for all of these axes."""
+        ranges = self.out.ranges
+        every = [Within(one.index.substitute(axes).simplify(ranges), one.low, one.high) for one in load.guard]
+        return [Inside(one.index, one.low, one.high) for one in every if not one.always(ranges)]
 
     # Copies
 
@@ -202,7 +209,8 @@ class _MatrixChain:
             value: Expr = Read(replace(self.nest.parameters[source.buffer.name], dtype=kept), offset, kept, copy.vector)
             here = (start + row).simplify(out.ranges)
             overhangs = bool(self.stage.guards) if axis == self.roles.rows else self.bounds.overhang
-            test = conjunction([Inside(here, None, self.op.extents()[axis])] if overhangs else [])
+            tests = [Inside(here, None, self.op.extents()[axis])] if overhangs else []
+            test = conjunction([*tests, *self._bounds(source, axes)])
             if test is not None:
                 value = Operation("select", (test, value, Number(0, kept, copy.vector)), kept, copy.vector)
             target = piece_offset(out, staged, buffer, row, piece)

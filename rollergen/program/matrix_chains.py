@@ -15,6 +15,7 @@ from functools import lru_cache
 from rollergen.errors import ProgramError
 from rollergen.expr.chains import unrounded
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Cast, Load, Value
 from rollergen.hal.spec import Device, Instruction
@@ -82,7 +83,7 @@ def chain_loads(op: TensorOp, dtype: str) -> ChainLoads | None:
 
 def _factor(value: Value, dtype: str) -> Load | None:
     match value:
-        case Cast(x=Load() as load, dtype="float32") if load.dtype == dtype and not load.guard:
+        case Cast(x=Load() as load, dtype="float32") if load.dtype == dtype and load.fill == 0:
             return load
     return None
 
@@ -122,8 +123,12 @@ def keys_problem(tile: MatrixChainTile, one: Instruction) -> str:
 
 
 def _in_pieces(load: Load, axis: str, one: Instruction) -> bool:
-    """Whether neighbours along the axis are neighbours in memory, and all other steps whole pieces."""
+    """Whether neighbours along the axis are neighbours in memory, all other steps whole pieces, and bounds cut none."""
     offset, piece = load.offset(), ROW_BYTES // ITEMSIZE[one.dtype]
+    for bound in load.guard:
+        cut = bound.index == Index.axis(axis) and bound.low % piece == bound.high % piece == 0
+        if axis in bound.index.axes() and not cut:
+            return False
     rest = offset.without(axis)
     whole = rest.const % piece == 0 and all(factor % piece == 0 for _, factor in rest.terms)
     return offset.coefficient(axis) == 1 and whole and all(axis not in _axes_of(atom) for atom, _ in rest.terms)

@@ -251,6 +251,13 @@ def test_the_device_gets_each_operand_once_and_a_causal_mask_saves_time():
     assert 4 * 64 * 2048**2 * 128 / times[False] > 500e12
 
 
+def test_programs_to_measure_are_of_both_kinds_of_products():
+    """No GPU has run these yet."""
+    expr = rg.ops.attention(*operands(64, 2048, 2048, 128, 128))
+    names = {one.stages[0].compute.instruction for one in rg.construct(expr, "h200", top_k=10)}
+    assert names == {"wgmma", "mma"}
+
+
 def test_a_chain_of_several_execution_widths_is_explained():
     said = rg.build(rg.ops.attention(*operands(64, 2048, 2048), is_causal=True), "h200", profile=False).explain()
     assert "wgmma makes scores, which become weights in its registers" in said

@@ -14,7 +14,7 @@ from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import Load
 from rollergen.program.blocks import grid_positions
 from rollergen.program.interpreter.memory import offsets
-from rollergen.program.interpreter.points import Array
+from rollergen.program.interpreter.points import Array, both
 from rollergen.program.interpreter.run import StageRun
 from rollergen.program.interpreter.values import Scope, evaluate
 from rollergen.program.matrix_chains import block_of_chain
@@ -84,9 +84,15 @@ def _scope(run: StageRun, axes: Axes, partials: Partials) -> Scope:
 def _read(run: StageRun, load: Load, axes: Axes) -> Array:
     number = run.stage.op.loads().index(load)
     where = f"{run.name}: load {number} of {load.buffer.name}"
-    at, _ = offsets(load.buffer.shape, load.indices, axes, True, where)
-    run.counter.touch(number, at, True)
-    return run.memory.read(load.buffer, at, True, where)
+    inside: Array = True
+    for bound in load.guard:
+        inside = both(inside, bound.evaluate(axes))
+    at, _ = offsets(load.buffer.shape, load.indices, axes, inside, where)
+    if inside is not True:
+        at, inside = np.broadcast_arrays(at, inside)
+    run.counter.touch(number, at, inside)
+    values = run.memory.read(load.buffer, at, inside, where)
+    return values if inside is True else np.where(inside, values, np.asarray(load.fill, values.dtype))
 
 
 def _add_block(run: StageRun, own: dict[str, Array], held: Partials) -> None:

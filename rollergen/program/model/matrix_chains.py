@@ -155,9 +155,8 @@ def _waits_of_a_step(stage: Stage, device: Device, costs: Costs, resident: int, 
     hides it (Little's law, as in `latency_clocks`)."""
     one, tile, work = _instruction(stage, device), tile_of_matrix_chain(stage)[1], chain_work(stage)
     barriers = 1 if tile.depth > 1 else 2
-    if not one.is_asynchronous:
-        return barriers * costs.exposed_managed_clocks if resident == 1 else 0.0
-    alone = barriers * costs.exposed_prefetched_clocks if resident == 1 else 0.0
+    waited = costs.exposed_prefetched_clocks if one.is_asynchronous else costs.exposed_managed_clocks
+    alone = barriers * waited if resident == 1 else 0.0
     bytes_ = resident * tile.keys * (work.inner + work.columns) * ITEMSIZE[one.dtype] / barriers
     rate = incoming_bytes_per_clock(device)
     on_its_way = costs.exposed_staging_clocks + (bytes_ / rate if rate else 0.0)
