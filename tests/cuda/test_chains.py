@@ -147,6 +147,16 @@ def test_the_device_gets_each_operand_once_and_a_causal_mask_saves_time():
     assert times[False] / times[True] > 1.7
 
 
+def test_blocks_that_run_alone_on_their_units_rank_as_an_h200_measured_them():
+    """64 blocks of one warp on 132 units, 4 rows of queries over 4,096 keys: no other block hides what one waits for
+    (`benches/results/gpu_candidates_h200.json`, rows/26: 154, 120 and 94 us)."""
+    expr, times = rg.ops.attention(*operands(64, 4, 4096, 128, 128)), []
+    for keys, depth in ((32, 1), (64, 1), (32, 2)):
+        made, device = program(expr, MatrixChainTile(1, 1, keys, depth, True), "h200")
+        times.append(predict(made, device).seconds)
+    assert times == sorted(times, reverse=True) and times[0] > 1.3 * times[-1]
+
+
 def test_a_chain_is_explained():
     said = rg.build(rg.ops.attention(*operands(), is_causal=True), "a100", profile=False).explain()
     assert "which become weights in its registers" in said

@@ -183,7 +183,8 @@ def _resident(stage: Stage, device: Device, registers: int) -> tuple[int, int]:
     most = min(registers, limits.registers_per_thread)
     by_registers = int(warps_by_registers(device, most, _WIDTH)) // (stage.threads // _WIDTH)
     by_threads = min(limits.blocks_per_unit, limits.threads_per_unit // stage.threads)
-    return max(1, min(by_registers, by_threads, int(layer.blocks_within(shared)))), shared
+    there_are = steps_of(stage.blocks, device.units)
+    return max(1, min(by_registers, by_threads, int(layer.blocks_within(shared)), there_are)), shared
 
 
 def _blocks_of_a_unit(stage: Stage, device: Device, work: ChainWork, resident: int) -> tuple[float, float]:
