@@ -44,7 +44,7 @@ from rollergen.lower.ir import Route, Write
 from rollergen.lower.nest import Lane
 from rollergen.lower.online import OnlineRows, scaled_score
 from rollergen.lower.place import Place, conjunction, guarded, when_all
-from rollergen.program.chains import chain_factors
+from rollergen.program.chains import chain_factors, read_columns
 from rollergen.program.matrix import COLUMNS, ROWS, matrix_instruction, rows_of_thread
 from rollergen.program.matrix_chains import chain_loads, tile_of_matrix_chain
 from rollergen.program.rprogram import GRID, GROUP, THREAD, UNROLL
@@ -83,13 +83,14 @@ class _MatrixChain:
         extents = self.op.extents()
         (inner,) = self.roles.inner
         self.inner, self.columns, self.keys = extents[inner], extents[self.roles.column], extents[self.roles.key]
+        self.weighed = read_columns(self.op, self.roles.column)
         self.pair = next((one for one in self.op.reductions if one.name == ROW), None)
         self.halves = rows_of_thread(one)
         self.staged = {copy.load: staged for copy, staged in context.buffers.items()}
         self._of = {(loop.axis, loop.kind, loop.stride): p for p, loop in enumerate(self.stage.loops)}
         group = Index.axis(self.nest.variables[self._of[self.roles.rows, GROUP, self.tile.tiles * one.m]])
         lane = (context.threads.thread % (ROWS * COLUMNS)).simplify(self.out.ranges)
-        block = Block(self.out, one, loads, self.tile, self.staged, self.inner, self.columns, group, lane)
+        block = Block(self.out, one, loads, self.tile, self.staged, self.inner, self.weighed, group, lane)
         self.products: Products = ProductsBeside(block) if one.is_asynchronous else ProductsOfFragments(block)
 
     def write(self) -> None:
@@ -192,6 +193,7 @@ class _MatrixChain:
         """A tile of the factor, from row (or key) ``begin`` on, by all threads; what does not exist is 0."""
         out, staged = self.out, self.staged[load]
         copy, (rows, width) = staged.copy, staged.shape
+        width = self.weighed if load == self.loads.weighed else width
         pieces, threads = width // copy.vector, self.stage.threads
         axis = copy.order[0]
         count = rows * pieces
@@ -239,7 +241,7 @@ class _MatrixChain:
         self._write_scores(scores, number)
         if rows is not None:
             rows.gather(scores, self.tile.keys // self.one.n)
-            for cell in self._cells(self.columns):
+            for cell in self._cells(self.weighed):
                 target = self._sum(sums, cell)
                 shrink = rows.shrink(cell.tile, cell.half)
                 out.assign(target, Operation("mul", (target, shrink), _F32))

@@ -10,7 +10,7 @@ from rollergen.expr.chains import split_factors
 from rollergen.expr.index import Index
 from rollergen.expr.reductions import free_axes
 from rollergen.expr.tensor_op import TensorOp
-from rollergen.expr.values import Value, multiplied
+from rollergen.expr.values import Value, loads, multiplied
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL, Loop, Stage
 
 
@@ -66,6 +66,13 @@ def chain_roles(op: TensorOp) -> ChainRoles | None:
     batch = tuple(axis.name for axis in spatial if axis not in (row, columns[0]))
     inner = tuple(axis.name for axis in op.of_role("inner"))
     return ChainRoles(row.name, op.of_role("reduce")[0].name, columns[0].name, inner, batch)
+
+
+def read_columns(op: TensorOp, column: str) -> int:
+    """The columns of what a chain weighs that its loads' bounds let through; sums of the others are 0."""
+    weighed = loads(*chain_factors(op).weighed)
+    bounds = [bound.high for load in weighed for bound in load.guard if bound.index == Index.axis(column)]
+    return min([op.axis(column).extent, *bounds])
 
 
 def _axes(values: Iterable[Value]) -> frozenset[str]:

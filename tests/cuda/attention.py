@@ -8,6 +8,7 @@ import rollergen as rg
 from rollergen.emit import emit
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.hal.load import load_device
+from rollergen.lower.features import Features
 from rollergen.program.assemble.chain import matrix_chain_stage
 from rollergen.program.chains import chain_roles
 from rollergen.program.check import check
@@ -21,6 +22,8 @@ from tests.agreement.chains import chained
 from tests.cuda.test_programs import executed
 
 T = rg.tensor
+CUDA = Features(exchanges=True, functions={name: name for name in ("exp", "exp2_approx", "max", "max_number")})
+"""What the language has that the chain and what puts its chunks together use."""
 
 
 def operands(heads=2, rows=64, keys=64, depth=64, columns=64, shared=1, dtype="float16"):

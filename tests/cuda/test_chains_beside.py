@@ -15,7 +15,6 @@ from rollergen.errors import ProgramError
 from rollergen.hal.compilers import nvrtc
 from rollergen.hal.compilers.sass import main_loops
 from rollergen.hal.load import load_device
-from rollergen.lower.features import Features
 from rollergen.lower.ir import Barrier, For, If
 from rollergen.lower.matrix_ir import BeginProducts, EndProducts, WaitProducts
 from rollergen.lower.products import check_products
@@ -27,13 +26,12 @@ from rollergen.program.matrix_chains import MatrixChainTile, tile_of_matrix_chai
 from rollergen.program.model import predict
 from rollergen.tile.rules import CodeShapes
 from tests.agreement.chains import SCORES
-from tests.cuda.attention import HOSTILE, T, agree, arrays_of, by_hand, operands, program, turned
+from tests.cuda.attention import CUDA, HOSTILE, T, agree, arrays_of, by_hand, operands, program, turned
 from tests.cuda.beside import H200, compiled, on_host, without
 from tests.cuda.host import COPIES_AT_ONCE, PRODUCTS_LATE, REVERSE, HostError, seeded
 
 MODES = (0, PRODUCTS_LATE, COPIES_AT_ONCE | PRODUCTS_LATE | REVERSE)
 """Copies late, both late, products late."""
-CUDA = Features(exchanges=True, functions={name: name for name in ("exp2_approx", "max_number")})
 NAMES = {"float16": "wgmma", "bfloat16": "wgmma_bf16"}
 
 
@@ -98,7 +96,7 @@ def drawn(number):
     random = np.random.default_rng(number)
     dtype = ("float16", "bfloat16")[number % 2]
     heads, shared = ((1, 1), (2, 1), (4, 2))[random.integers(3)]
-    rows, keys = (int(random.integers(1, most)) for most in (200, 300))
+    rows, keys = (int(random.integers(2, most)) for most in (200, 300))
     depth, columns = (int(random.choice((64, 128))) for _ in range(2))
     tile = beside(*(int(random.choice(some)) for some in ((1, 2, 3), (1, 2), (64, 128), (1, 2))))
     given = operands(heads, rows, keys, depth, columns, shared, dtype)

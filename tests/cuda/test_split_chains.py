@@ -18,6 +18,8 @@ from rollergen.expr.chain_splitting import BEHIND, split_chain
 from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.values import Load, transform
 from rollergen.hal.load import load_device
+from rollergen.lower.ir import For, walk
+from rollergen.lower.stage import lower
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.chain import matrix_chain_stage
 from rollergen.program.chains import chain_roles
@@ -30,7 +32,7 @@ from rollergen.program.serial import from_json, to_json
 from rollergen.tile.exact_traffic import traffic
 from rollergen.tile.rules import AlignmentRules, CodeShapes
 from tests.agreement.chains import SCORES
-from tests.cuda.attention import HOSTILE, T, arrays_of, by_hand, operands, single
+from tests.cuda.attention import CUDA, HOSTILE, T, arrays_of, by_hand, operands, single
 from tests.cuda.beside import on_host
 from tests.cuda.host import REVERSE, HostError, seeded
 from tests.cuda.test_programs import executed
@@ -160,7 +162,7 @@ def test_parts_that_are_combined_otherwise_are_found(component):
     ("pattern", "replacement"),
     [
         (r"< 200 \?", "< 256 ?"),  # weights of keys that do not exist
-        (r"(< 32u & .*) < 200u", r"\1 < 232u"),  # what lies behind the values: a product of 0 and NaN
+        (r"(copy_async_16\(v_shared.*) < 200u", r"\1 < 232u"),  # what lies behind the values: a product of 0 and NaN
         (r"wait_copies<0>\(\);", ""),
     ],
 )
@@ -170,6 +172,13 @@ def test_a_fault_in_the_text_is_found(pattern, replacement):
     broken = seeded(emit(made, DEVICE, "cuda"), pattern, replacement, count=0)
     with pytest.raises((AssertionError, HostError)):
         agree(expr, made, arrays_of(made, scale=0.5), source=broken)
+
+
+def test_columns_behind_those_of_the_values_are_neither_copied_nor_multiplied():
+    made = split(rg.ops.attention(*operands(1, 2, 192)), tile(), 64)
+    kernel, _ = lower(made, DEVICE, CUDA)
+    multiplied = [one for one in walk(kernel.body) if isinstance(one, For) and one.variable.startswith("pair")]
+    assert sorted({one.stop for one in multiplied}) == [32 // 16, 64 // 16]  # tiles of keys, and of values, two at once
 
 
 def test_chunks_hold_what_their_columns_say():

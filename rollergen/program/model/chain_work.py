@@ -6,13 +6,15 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from rollergen.program.chains import read_columns
 from rollergen.program.matrix_chains import block_of_chain
 from rollergen.program.rprogram import Stage
 from rollergen.tile.chain_tiles import chain_tiles
 
 
 class ChainWork(NamedTuple):
-    """``keys`` that the mean block runs, in ``steps`` blocks; ``inner`` terms of a score; ``columns``."""
+    """``keys`` that the mean block runs, in ``steps`` blocks; ``inner`` terms of a score; ``columns`` that are
+    weighed."""
 
     keys: float
     steps: float
@@ -26,7 +28,7 @@ def chain_work(stage: Stage) -> ChainWork:
     inner = stage.op.of_role("inner")
     found = [axes[block.key] for axes in chain_tiles(stage, None)]
     keys = sum(one.extent - int(one.bases[0]) for one in found) / len(found)
-    columns = stage.op.axis(block.column).extent
+    columns = read_columns(stage.op, block.column)
     return ChainWork(keys, keys / block.key_count, prod(axis.extent for axis in inner), columns)
 
 

@@ -302,17 +302,18 @@ def _within_a_step(stage: Stage, device: Device, costs: Costs, spilled: int, res
 def _moved(stage: Stage, device: Device, work: ChainWork, resident: int) -> dict[str, float]:
     """Bytes that each layer beyond the first cache sends to one block, by its name, results that it is given among
     them.  Neighbouring blocks read the same keys: the backing store sends them once where the caches hold those of all
-    blocks that run at once."""
+    blocks that run at once, or no others read them."""
     roles, tile = tile_of_matrix_chain(stage)
     loads = chain_loads(stage.op, _instruction(stage, device).dtype)
     assert loads is not None
     every, extents = stage.op.loads(), stage.op.extents()
     size = ITEMSIZE[every[loads.keys].dtype]
     keys = work.keys * (work.inner + work.columns) * size
-    own: float = tile.rows * (work.inner * size + work.columns * ITEMSIZE[stage.op.output.dtype])
+    block = min(tile.rows, extents[roles.rows])
+    own: float = block * (work.inner * size + extents[roles.column] * ITEMSIZE[stage.op.output.dtype])
     others = [load for number, load in enumerate(every) if number not in (loads.queries, loads.keys, loads.weighed)]
     own += sum(
-        ITEMSIZE[load.dtype] * (tile.rows if roles.rows in load.axes() else 1)
+        ITEMSIZE[load.dtype] * (block if roles.rows in load.axes() else 1)
         * (work.keys if roles.key in load.axes() else 1) for load in others
     )  # fmt: skip
     caches = caches_of(device)[1:]
@@ -320,7 +321,9 @@ def _moved(stage: Stage, device: Device, work: ChainWork, resident: int) -> dict
     rows = steps_of(extents[roles.rows], tile.rows)
     heads = steps_of(device.units * resident, rows)
     held = heads * extents[roles.key] * (work.inner + work.columns) * size
-    if caches and held <= caches[-1].capacity_bytes:
+    at = every[loads.keys].offset()
+    own_keys = rows == 1 and at.is_affine and all(at.coefficient(axis) for axis in roles.batch)
+    if own_keys or (caches and held <= caches[-1].capacity_bytes):
         buffers = [*stage.op.buffers_read().values(), stage.op.output]
         found[device.backing.name] = size_bytes(buffers) / stage.blocks
     return found
