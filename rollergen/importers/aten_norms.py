@@ -33,4 +33,4 @@ def instance_norm(
 
 
 def rms_norm(x: Tensor, shape: Any, w: Any = None, eps: float | None = None) -> Tensor:
-    return ops.rms_norm(x, tuple(shape), w, 2.0**-23 if eps is None else eps)
+    return ops.rms_norm(x, tuple(shape), w, eps)

@@ -78,3 +78,9 @@ def test_a_family_is_torchs(family):
 
 def test_operators_of_integers_are_torchs():
     held(INTEGERS, WHOLE)
+
+
+def test_rms_norm_has_the_eps_of_its_dtype():
+    x = torch.tensor([[3e-4, -1e-4, 2e-4, 1e-4]], dtype=torch.float64)
+    model = torch.nn.RMSNorm(4, dtype=torch.float64).eval()
+    np.testing.assert_allclose(rg.compile(model, (x,), "cpu", profile=False)(x), model(x).detach(), rtol=1e-12)

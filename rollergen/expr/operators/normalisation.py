@@ -99,7 +99,8 @@ def rms_norm(
 ) -> Tensor:  # fmt: skip
     """``x * rsqrt(mean(x^2) + eps) * weight``, the mean over the last axes of x, floating; as `layer_norm`.
 
-    `eps` is the dtype's relative spacing of numbers (2^-23 of float32) where it is None.
+    `eps` is the spacing of numbers at 1 in the accumulator's dtype (2^-23; of float64 2^-52) where it is None, as torch
+    has it.
 
     >>> import rollergen as rg
     >>> rg.ops.rms_norm(rg.tensor("x", (1, 2)), 2, eps=0).evaluate([[3.0, -3.0]])
@@ -109,7 +110,7 @@ def rms_norm(
     axes = _normalized_axes("rms_norm", x, normalized_shape, weight, None)
     wide, count = accumulator_dtype(x.dtype), _elements(x, axes)
     square = reduction("rms_norm", lambda v, r: rg.sum(v * v, axis=r, dtype=wide) / count, x, axes, True, None)
-    least = spacing(x.dtype) if eps is None else number(eps, "rms_norm", "eps")
+    least = spacing(wide) if eps is None else number(eps, "rms_norm", "eps")
 
     def element(*i: Any) -> Any:
         value = rg.cast(x[i], wide) * rg.rsqrt(square[row_of(i, *axes)] + least)

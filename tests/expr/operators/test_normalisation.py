@@ -1,5 +1,6 @@
 """Normalisation equals PyTorch's."""
 
+import numpy as np
 import pytest
 
 import rollergen as rg
@@ -30,6 +31,15 @@ def test_rms_norm_equals_its_formula(shape, affine):
     (x, *rest), arrays, (t, *others) = given((3, 5, 7), *(full,) * affine)
     wanted = t * torch.rsqrt((t**2).mean(tuple(range(-len(full), 0)), keepdim=True) + 1e-3)
     agree(ops.rms_norm(x, shape, *rest, eps=1e-3), arrays, wanted * others[0] if affine else wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_rms_norm_of_small_numbers_is_torchs_unless_told_eps(dtype):
+    """Not the spacing of the narrow dtype, which is as large as the mean of such squares."""
+    t = torch.tensor([[0.03125, -0.0625, 0.015625, 0.03125]], dtype=getattr(torch, dtype))
+    wanted = F.rms_norm(t, (4,)).double()
+    found = ops.rms_norm(rg.tensor("x", (1, 4), dtype), 4).evaluate(t.double().numpy())
+    np.testing.assert_allclose(found, wanted, rtol={"float16": 2**-11, "bfloat16": 2**-8}.get(dtype, 1e-6))
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (2, 6, 5), (2, 6, 3, 5)])
