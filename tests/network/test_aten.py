@@ -80,6 +80,17 @@ def test_operators_of_integers_are_torchs():
     held(INTEGERS, WHOLE)
 
 
+SMALL_AND_LARGE = torch.tensor([-1e30, -90.0, -30.0, -20.0, -1e-3, -1e-8, -1e-30, 0.0, 1e-8, 5.0, 30.0, 1e30])
+
+
+def test_activations_keep_what_is_small():
+    """exp(x) - 1 and log(1 + x) were 0 there."""
+    functions = [F.elu, F.selu, lambda x: F.celu(x, 0.5), F.softplus, lambda x: F.softplus(x, 2, 5), F.mish]
+    made = rg.compile(All(functions).eval(), (SMALL_AND_LARGE,), "cpu", profile=False)
+    for found, wanted in zip(made(SMALL_AND_LARGE), All(functions)(SMALL_AND_LARGE), strict=True):
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-6, atol=1e-38)
+
+
 def test_rms_norm_has_the_eps_of_its_dtype():
     x = torch.tensor([[3e-4, -1e-4, 2e-4, 1e-4]], dtype=torch.float64)
     model = torch.nn.RMSNorm(4, dtype=torch.float64).eval()

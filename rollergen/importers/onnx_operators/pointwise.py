@@ -45,39 +45,17 @@ def sigmoid(v: Any) -> Any:
     return 1 / (1 + rg.exp(-v))
 
 
-def log1p(v: Any) -> Any:
-    """log(1 + v) for small v too: the rounding of 1 + v divides out (Goldberg 1991, theorem 4)."""
-    one_more = 1 + v
-    return rg.select(one_more == 1, v, rg.log(one_more) * (v / (one_more - 1)))
-
-
 def softplus(v: Any) -> Any:
-    return rg.maximum(v, 0) + rg.log(1 + rg.exp(-rg.abs(v)))
+    return rg.maximum(v, 0) + rg.log1p(rg.exp(-rg.abs(v)))
 
 
 def sign(v: Any) -> Any:
     return rg.select(v > 0, 1, rg.select(v < 0, -1, v * 0))
 
 
-def asinh(v: Any, _: Node) -> Any:
-    size = rg.abs(v)
-    return sign(v) * log1p(size + size * size / (1 + rg.sqrt(size * size + 1)))
-
-
-def acosh(v: Any, _: Node) -> Any:
-    above = v - 1
-    return log1p(above + rg.sqrt(2 * above + above * above))
-
-
-def atanh(v: Any, _: Node) -> Any:
-    size = rg.abs(v)
-    return sign(v) * 0.5 * log1p(2 * size / (1 - size))
-
-
-def sinh(v: Any, _: Node) -> Any:
-    """By tanh where exponentials would cancel."""
-    near = rg.tanh(v) * rg.rsqrt(1 - rg.tanh(v) * rg.tanh(v))
-    return rg.select(rg.abs(v) < 1, near, (rg.exp(v) - rg.exp(-v)) * 0.5)
+def exponential(v: Any, alpha: float, inner: float = 1.0) -> Any:
+    """`v` where it is positive, else ``alpha * (exp(inner * v) - 1)``."""
+    return rg.select(v > 0, v, rg.expm1(rg.minimum(v, 0) * inner) * alpha)
 
 
 def truncated(v: Any) -> Any:
@@ -100,7 +78,7 @@ operators(
     Floor=lambda n: ops.floor(n.tensor(0)),
     Round=lambda n: ops.round(n.tensor(0)),
     **{name: lambda n, name=name: getattr(ops, name.lower())(n.tensor(0))
-       for name in ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan")},
+       for name in ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")},
     Reciprocal=lambda n: ops.div(1, n.tensor(0)),
     Ceil=of_one(lambda v, n: -rg.floor(-v)),
     Sign=of_one(lambda v, n: sign(v)),
@@ -112,14 +90,9 @@ operators(
     Swish=widened(lambda v, n: v * sigmoid(v * n.get("alpha", 1.0))),
     HardSwish=of_one(lambda v, n: v * rg.minimum(rg.maximum(v * (1 / 6) + 0.5, 0), 1)),
     HardSigmoid=of_one(lambda v, n: rg.minimum(rg.maximum(v * n.get("alpha", 0.2) + n.get("beta", 0.5), 0), 1)),
-    Elu=widened(lambda v, n: rg.select(v < 0, (rg.exp(v) - 1) * n.get("alpha", 1.0), v)),
-    Celu=widened(lambda v, n: rg.select(v < 0, (rg.exp(v / n.get("alpha", 1.0)) - 1) * n.get("alpha", 1.0), v)),
+    Elu=widened(lambda v, n: exponential(v, n.get("alpha", 1.0))),
+    Celu=widened(lambda v, n: exponential(v, n.get("alpha", 1.0), 1 / n.get("alpha", 1.0))),
     ThresholdedRelu=of_one(lambda v, n: rg.select(v > n.get("alpha", 1.0), v, 0)),
-    Sinh=of_one(sinh),
-    Cosh=of_one(lambda v, n: (rg.exp(v) + rg.exp(-v)) * 0.5),
-    Asinh=of_one(asinh),
-    Acosh=of_one(acosh),
-    Atanh=of_one(atanh),
     Equal=lambda n: ops.equal(*n.operands()),
     Less=lambda n: ops.less(*n.operands()),
     LessOrEqual=lambda n: ops.less_equal(*n.operands()),
@@ -158,7 +131,7 @@ def chained(function: Any, operands: list[Any]) -> Any:
 @operator("Selu")
 def selu(n: Node) -> Tensor:
     alpha, gamma = n.get("alpha", 1.6732632423543772), n.get("gamma", 1.0507009873554805)
-    return pointwise(lambda v: rg.select(v > 0, v, (rg.exp(v) - 1) * alpha) * gamma, n.tensor(0))
+    return pointwise(lambda v: exponential(v, alpha) * gamma, n.tensor(0))
 
 
 @operator("PRelu")
