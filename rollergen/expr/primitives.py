@@ -129,7 +129,7 @@ def _power(a: Array, b: Array) -> Array:
     a, b = np.asarray(a), np.asarray(b)
     if a.dtype.kind not in "iu":
         return np.power(a, b)
-    inverse = np.where(a == 1, a, np.where(a * a == 1, 1 - 2 * (b & 1), 0).astype(a.dtype))
+    inverse = np.where(a == 1, a, np.where(a == -1, 1 - 2 * (b & 1), 0).astype(a.dtype))
     return np.where(b < 0, inverse, np.power(a, np.where(b < 0, 0, b)))
 
 

@@ -7,6 +7,7 @@ which torch promotes them.
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -355,6 +356,23 @@ def _whole_quotient(mode: str, x: Any, y: Any) -> Any:
     dtype = x.dtype if isinstance(x, rg.Expr) else y.dtype
     if is_integer(dtype):
         return rg.divide(x, y, mode)
-    exact = rg.cast(x, "float64") / rg.cast(y, "float64")
-    down = rg.floor(exact)
-    return rg.cast(down if mode == "floor" else rg.select(exact < 0, -rg.floor(-exact), down), dtype)
+    x, y = rg.cast(x, "float64"), rg.cast(y, "float64")
+    exact = x / y
+    if mode == "trunc":
+        return rg.cast(rg.select(exact < 0, -rg.floor(-exact), rg.floor(exact)), dtype)
+    return rg.cast(_floored(x, y, exact, dtype), dtype)
+
+
+def _floored(x: Any, y: Any, exact: Any, dtype: str) -> Any:
+    """The quotient of floats as Python's ``//`` has it: -1 of a negative number by infinity, NaN of an infinity, and of
+    float64, where a quotient may round up to the next integer, what the remainder leaves divided instead."""
+    apart = (x < 0) != (y < 0)
+    if dtype == "float64":
+        rest = rg.remainder(x, y, "trunc")
+        quotient = (x - rest) / y
+        down = rg.round(rg.select((rest != 0) & apart, quotient - 1, quotient))
+        down = rg.select(down == 0, exact * 0, down)  # the sign of the quotient
+    else:
+        down = rg.select((exact == 0) & (x != 0) & apart, -1.0, rg.floor(exact))
+        down = rg.select(rg.abs(x) == math.inf, math.nan, down)
+    return rg.select((rg.abs(exact) == math.inf) & (y == 0), exact, down)

@@ -107,3 +107,22 @@ def test_functions_are_torch_s_at_the_ends_of_their_ranges(name):
     wanted = (getattr(torch, name, None) or getattr(F, name))(torch.tensor(x))
     with np.errstate(all="ignore"):
         agree(getattr(ops, name)(rg.tensor("x", x.shape, "float64")), [x], wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_quotients_rounded_down_are_python_s(dtype):
+    """-1 of a negative number by infinity, NaN of an infinity; 1.0 // 0.1 is 9 though 1.0 / 0.1 rounds to 10."""
+    ends = np.array([0.0, 0.1, 0.3, 1.0, 2.5, 7.0, 1e3, 6e4, np.inf]).astype(dtype)
+    a, b = (one.ravel() for one in np.meshgrid([*ends, *-ends, np.nan], [*ends, *-ends, np.nan]))
+    x, y = (rg.tensor(name, a.shape, dtype) for name in "xy")
+    wanted = torch.div(torch.tensor(a), torch.tensor(b), rounding_mode="floor").numpy()
+    with np.errstate(all="ignore"):
+        agree(x // y, [a, b], wanted)
+        found = rg.build(x // y, "cpu", profile=False)(a.astype(dtype), b.astype(dtype))
+        np.testing.assert_array_equal(found, wanted.astype(dtype))
+
+
+def test_integers_of_64_bits_to_a_negative_power_are_0_but_for_1():
+    a, b = np.array([2**63 - 1, 1 - 2**63, -1, -1, 1, 3]), np.array([-1, -2, -3, -2, -5, -1])
+    x, y = (rg.tensor(name, a.shape, "int64") for name in "xy")
+    agree(ops.pow(x, y), [a, b], torch.pow(torch.tensor(a), torch.tensor(b)))
