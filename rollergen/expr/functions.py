@@ -150,6 +150,8 @@ def _limited(x: Expr, dtype: str, overflow: str) -> Expr:
     number = select(x == x, x, 0.0)
     held = largest_float(x.dtype, int(high))
     whole = _converted(minimum(maximum(number, float(max(low, least))), held), dtype)
+    if least > low:  # an infinity is below
+        whole = select(number < least, literal(int(low), dtype, "rg.cast"), whole)
     return whole if held == high else select(number > held, literal(int(high), dtype, "rg.cast"), whole)
 
 

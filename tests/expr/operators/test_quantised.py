@@ -132,5 +132,7 @@ def test_casts_saturate_or_wrap_as_they_are_told():
     wide = rg.tensor("i", (3,), "int64")
     agree(ops.cast(wide, "uint8", overflow="saturate"), [np.array([-1, 256, 7])], [0, 255, 7])
     agree(ops.cast(wide, "uint8"), [np.array([-1, 256, 7])], [255, 0, 7])
+    half = ops.cast(rg.tensor("h", (3,), "float16"), "int32", overflow="saturate")
+    agree(half, [np.array([-np.inf, np.inf, -65504.0])], [-(2**31), 2**31 - 1, -65504])
     with pytest.raises(rg.errors.ExpressionError, match="overflow is 'clip'; expected None"):
         ops.cast(x, "int8", overflow="clip")
