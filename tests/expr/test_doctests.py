@@ -19,3 +19,10 @@ def test_examples_of_the_module_show_what_they_claim(name):
 def test_every_operator_shows_an_example():
     for name in rg.ops.__all__:
         assert ">>> rg.ops." + name + "(" in getattr(rg.ops, name).__doc__, name
+
+
+@pytest.mark.parametrize("name", rg.ops.__all__)
+def test_the_example_of_an_operator_shows_what_it_claims(name):
+    """Those of the tables' rows as well, which belong to no module."""
+    example = doctest.DocTestParser().get_doctest(getattr(rg.ops, name).__doc__, {}, name, None, None)
+    assert doctest.DocTestRunner().run(example).failed == 0

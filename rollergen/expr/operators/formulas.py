@@ -16,6 +16,7 @@ from rollergen.expr.dtypes import accumulator_dtype, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import elementwise, number, refuse_inplace, require_tensor
 from rollergen.expr.operators.elementwise import larger
+from rollergen.expr.scalars import alike
 
 rg: Any = language  # its functions come from a table
 _LN2, _LN10 = math.log(2), math.log(10)
@@ -116,6 +117,11 @@ def _exponential(v: Any, alpha: float, scale: float = 1.0, inner: float = 1.0) -
     return rg.select(v > 0, v * scale, rg.expm1(rg.minimum(v, 0) * inner) * (alpha * scale))
 
 
+def _fmax(a: Any, b: Any) -> Any:
+    a, b = alike("fmax", a, b)  # one may be a number
+    return rg.select(a != a, b, rg.select(b != b, a, larger(a, b)))
+
+
 _SELU = (1.6732632423543772, 1.0507009873554805)
 _PLACE = {"inplace": False}
 
@@ -172,7 +178,7 @@ _ROWS = (
             ("[2.5, -0.5]", "array([ 0.5, -0.5])"), lambda a, b: rg.remainder(a, b, "trunc"), operands=2,
             takes="number"),
     Formula("fmax", "The larger of two, a number rather than NaN", ("[1.0, 2.0]", "array([1., 2.])"),
-            lambda a, b: rg.select(a != a, b, rg.select(b != b, a, larger(a, b))), operands=2, takes="any"),
+            _fmax, operands=2, takes="any"),
     Formula("atan2", "Angle of the point (other, input) from the first axis", ("[0.0, 0.0]", "array([0., 0.])"),
             rg.atan2, operands=2),
     Formula("softplus", "log(1 + exp(beta input)) / beta, input itself where beta input exceeds threshold",
