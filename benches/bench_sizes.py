@@ -2,8 +2,8 @@
 
 For each operator and device one map of sizes from 1 to 4,096 (batches: to 256), and N random sizes that were not chosen
 with regard to it: the predicted time of the best kept program at each, over that of the first choice constructed for
-that very size.  Of maps with fewer programs the first so many are kept: they are chosen greedily.  Sizes at which the
-expression is another one have a kernel of their own, of ratio 1; they are counted apart.
+that very size.  Sizes at which the expression is another one have a kernel of their own, of ratio 1; they are counted
+apart.
 
 ``--measured``: on this machine's CPU, one core, the kernel for all sizes and the first choice built for each size take
 turns on the same arrays; its ratio is the median of the rounds', and its results are those of the other.  A call of the
@@ -38,7 +38,7 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.planning import planned
 from rollergen.options import BuildOptions
-from rollergen.sizes.regime import Expression, Reference, RegimeMap, priced, prices_of, regime_map
+from rollergen.sizes.regime import PROGRAMS, Expression, Reference, choice_of, priced, prices_of
 from rollergen.targets import resolve
 
 DEVICES = ("v100", "a100", "h200", "mi50", "cpu")
@@ -64,20 +64,22 @@ def losses(case: str, device_name: str, count: int, programs: list[int], seed: i
     device, outputs = resolve(device_name), make(rg.dim("S", 1, high))
     expression = Expression(outputs, None, outputs.dims)
     start = time.perf_counter()
-    regime = regime_map(expression, device, BuildOptions(), most=max(programs))
+    choice = choice_of(expression, device, BuildOptions())
+    assert choice is not None, f"{case} on {device_name} has no map"
+    maps = {most: choice.map(most) for most in (*programs, PROGRAMS)}
+    regime = maps[PROGRAMS]
     seconds = time.perf_counter() - start
-    assert regime is not None, f"{case} on {device_name} has no map"
     draw = random.Random(seed)
     sizes = sorted(draw.sample(range(1, high + 1), min(count, high)))
     reference = Reference(expression, device)
     open_ = [size for size in sizes if reference.open_at({"S": size}) is not None]
     first = np.array([_first(outputs.at({"S": size}), device) for size in open_])
-    kept = prices_of(regime.plans, open_, device)
+    kept = {most: prices_of(one.plans, open_, device).min(axis=0) / first for most, one in maps.items()}
     return {
         "case": case, "device": device_name, "sizes": len(open_), "with a kernel of their own": len(sizes) - len(open_),
         "built in s": seconds, "programs": len(regime.plans), "intervals": len(regime.intervals()),
-        **{f"{n} programs": _figures(kept[:n].min(axis=0) / first) for n in programs},
-        "worst sizes": _worst(regime, kept[: programs[-1]].min(axis=0) / first, open_),
+        **{f"{n} programs": _figures(kept[n]) for n in programs},
+        "worst sizes": _worst(kept[PROGRAMS], open_),
     }  # fmt: skip
 
 
@@ -164,7 +166,7 @@ def _figures(ratios: np.ndarray) -> dict[str, float]:
     }
 
 
-def _worst(regime: RegimeMap, ratios: np.ndarray, sizes: list[int]) -> dict[str, float]:
+def _worst(ratios: np.ndarray, sizes: list[int]) -> dict[str, float]:
     return {str(sizes[n]): float(ratios[n]) for n in np.argsort(-ratios)[:5]}
 
 

@@ -157,9 +157,27 @@ def test_a_program_is_kept_for_the_many_sizes_between_far_samples():
 def test_the_programs_of_a_map_are_those_for_most_sizes_not_for_most_samples(monkeypatch):
     counts = (1, 2, 3, 4, 100, 200)
     seconds = np.array([[1.0, 1.0, 1.0, 1.0, 1.25, 1.25], [1.2, 1.2, 1.2, 1.2, 1.0, 1.0]])
-    monkeypatch.setattr(regime, "prices_of", lambda plans, counts, device: seconds)
+    monkeypatch.setattr(regime, "prices_of", lambda plans, at, device: seconds[:, : len(at)])
     monkeypatch.setattr(regime, "_stands", lambda plan, counts, device: True)
-    assert regime._smallest(("of samples", "of sizes"), counts, np.ones(6), None, 1)[0] == ("of sizes",)
+    constructed = {count: ({"S": count}, 1.0) for count in counts}
+    choice = regime._compared(("of samples", "of sizes"), constructed, (), None)
+    assert choice.map(1).plans == ("of sizes",)
+
+
+def test_a_program_is_kept_for_sizes_at_which_nothing_is_constructed(monkeypatch):
+    at = {1: [1.0, 1.1], 9: [1.1, 1.0], 5: [2.0, 1.0]}
+    price = lambda plans, counts, device: np.array([at[count] for count in counts]).reshape(-1, 2).T
+    monkeypatch.setattr(regime, "prices_of", price)
+    monkeypatch.setattr(regime, "_stands", lambda plan, counts, device: True)
+    constructed = {1: ({"S": 1}, 1.0), 9: ({"S": 9}, 1.0)}
+    assert regime._compared(("a", "b"), constructed, (), None).map(1).plans == ("a",)
+    assert regime._compared(("a", "b"), constructed, (5,), None).map(1).plans == ("b",)
+
+
+def test_programs_are_exchanged_for_what_is_better_together():
+    """Greedily the row that is fair everywhere comes first, beside which neither of the others serves both ends."""
+    loss = np.array([[1.2, 1.2, 1.2, 1.2], [1.0, 1.0, 3.0, 3.0], [3.0, 3.0, 1.0, 1.0]])
+    assert cover(loss, 1) == [0] and sorted(cover(loss, 2)) == [1, 2]
 
 
 def test_samples_have_the_ends_and_what_is_asked_for():
