@@ -7,6 +7,7 @@ tensors belong to, so they come later and put themselves into `OPERATORS`.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ METHODS = (
     "atan", "atan2", "atanh", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
     "bitwise_right_shift", "bitwise_xor", "bmm", "ceil", "chunk", "clamp", "clip", "cos", "cosh", "cummax",
     "cummin", "cumprod", "cumsum", "div", "divide", "eq", "erf", "erfc", "exp", "exp2", "expand", "expm1",
-    "flatten", "flip", "floor", "fmod", "frac", "gather", "ge", "greater", "greater_equal", "gt", "hardshrink",
+    "flatten", "flip", "floor", "fmax", "fmod", "frac", "gather", "ge", "greater", "greater_equal", "gt", "hardshrink",
     "index_select", "isfinite", "isinf", "isnan", "le", "less", "less_equal", "log", "log10", "log1p", "log2",
     "log_softmax", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lt",
     "matmul", "max", "maximum", "mean", "min", "minimum", "mm", "mul", "multiply", "ne", "neg", "negative",
@@ -34,7 +35,7 @@ OTHERWISE = {"unfold": "unfold_copy"}
 NUMPYS = {
     "power": "pow", "rint": "round", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2",
     "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "invert": "bitwise_not",
-    "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift",
+    "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift", "fabs": "abs",
 }  # fmt: skip
 """NumPy's functions (ufuncs) that `rg.ops` calls otherwise."""
 
@@ -112,9 +113,22 @@ class Methods:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
         """NumPy's function of tensors and numbers; of arrays the error that says what stands for them."""
+        if ufunc.__name__ in _OF_PYTHON and method == "__call__" and not named:
+            return _OF_PYTHON[ufunc.__name__](*inputs)
         name = NUMPYS.get(ufunc.__name__, ufunc.__name__)
         if method != "__call__" or named or name not in OPERATORS:
             what = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
             given = "".join(f", {key}={shown(value)}" for key, value in named.items())
             raise ExpressionError(f"{what} of {', '.join(map(shown, inputs))}{given}; {name_advice(name, OPERATORS)}")
         return OPERATORS[name](*inputs)
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, named: Any) -> Any:
+        advice = name_advice(function.__name__, OPERATORS)
+        raise ExpressionError(f"numpy.{function.__name__} takes arrays, and a tensor is none; in rg.ops: {advice}")
+
+    def __array__(self, *dtype: Any, **named: Any) -> Any:
+        raise ExpressionError("a tensor has no elements; its evaluate, or the kernel that is built of it, gives arrays")
+
+
+_OF_PYTHON: dict[str, Callable[..., Any]] = {"floor_divide": operator.floordiv, "positive": operator.pos}
+"""NumPy's functions that are operators of Python alone."""

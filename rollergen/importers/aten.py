@@ -292,7 +292,11 @@ def _nearest(x: Tensor, size: Any, *scales: Any) -> Tensor:
 
 
 def _to(x: Tensor, dtype: Any = None, *_: Any, **more: Any) -> Tensor:
-    return x if dtype is None else _cast(x, _dtype(dtype))
+    """Of torch's float8 the largest number, where what is cast is beyond it."""
+    if dtype is None:
+        return x
+    wanted = _dtype(dtype)
+    return ops.cast(x, wanted, overflow="saturate") if wanted.startswith("float8") else _cast(x, wanted)
 
 
 def _same(x: Tensor, *_: Any, **more: Any) -> Tensor:

@@ -119,3 +119,21 @@ def test_equality_is_identity_and_copies_are_whole():
     assert x == x and x != y and len({x, y}) == 2
     for one in (copy.copy(x), pickle.loads(pickle.dumps(x))):
         assert (one.name, one.shape, one.dtype) == ("x", (5,), "float32")
+
+
+def test_numpy_s_operators_are_those_of_python():
+    A = rg.tensor("A", (3,))
+    x = np.array([-1.5, 0.5, 7.0])
+    for function, second in ((np.floor_divide, (2,)), (np.positive, ()), (np.fabs, ())):
+        agree(function(A, *second) * 1, [x], function(x, *second))
+
+
+@pytest.mark.parametrize("function", [np.transpose, np.sum, lambda A: np.where(A, 1, 2), lambda A: np.concatenate([A, A])])
+def test_other_functions_of_numpy_are_refused_with_the_operator_s_name(function):
+    with pytest.raises(ExpressionError, match=r"numpy\.\w+ takes arrays, and a tensor is none; in rg\.ops: did you mean"):
+        function(rg.tensor("A", (2, 3)))
+
+
+def test_a_tensor_is_no_array():
+    with pytest.raises(ExpressionError, match="a tensor has no elements"):
+        np.asarray(rg.tensor("A", (2, 3)))

@@ -95,3 +95,10 @@ def test_rms_norm_has_the_eps_of_its_dtype():
     x = torch.tensor([[3e-4, -1e-4, 2e-4, 1e-4]], dtype=torch.float64)
     model = torch.nn.RMSNorm(4, dtype=torch.float64).eval()
     np.testing.assert_allclose(rg.compile(model, (x,), "cpu", profile=False)(x), model(x).detach(), rtol=1e-12)
+
+
+def test_a_cast_to_float8_has_torch_s_largest_number():
+    x = torch.tensor([465.0, -1e9, 1.0, float("nan")])
+    model = All([lambda v: v.to(torch.float8_e4m3fn).to(torch.float32)])
+    (found,), (wanted,) = rg.compile(model.eval(), (x,), "cpu", profile=False)(x), model(x)
+    np.testing.assert_array_equal(found.numpy(), wanted.numpy())
