@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rollergen.expr.dtypes import is_float
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.tensor_op import Reduction, TensorOp
 from rollergen.expr.values import Binary, Cast, Combiner, Const, Partial, Select, Unary, Value, Var, named_combiner
@@ -28,8 +29,8 @@ def without_nan_checks(op: TensorOp, reduction: Reduction) -> Reduction:
     So it is where a later sum of the same row adds up the exponentials of the differences to it, which is NaN as soon
     as one element is, and where the result is computed from that sum in a way that keeps NaN: softmax, its logarithm.
     """
-    dtype = reduction.bodies[0].dtype
-    if dtype not in _LEAST or reduction.combiner != named_combiner("max", dtype):
+    dtype, without = reduction.bodies[0].dtype, losing_nan(reduction)
+    if dtype not in _LEAST or without is None or reduction.combiner != named_combiner("max", dtype):
         return reduction
     below = Binary("sub", reduction.bodies[0], Partial(reduction.name, dtype), dtype)
     total, term = named_combiner("sum", dtype), Unary("exp", below, dtype)
@@ -37,9 +38,19 @@ def without_nan_checks(op: TensorOp, reduction: Reduction) -> Reduction:
     sums = [one for one in alike if one.bodies == (term,)]
     if not any(_keeps_nan(op.result, Partial(one.name, dtype)) for one in sums):
         return reduction
-    left, right = Var("lhs0", dtype), Var("rhs0", dtype)
-    larger = Select(Binary("gt", left, right, "bool"), left, right, dtype)
-    return replace(reduction, combiner=replace(reduction.combiner, combine=(larger,)))
+    return replace(reduction, combiner=without)
+
+
+def losing_nan(reduction: Reduction) -> Combiner | None:
+    """The combiner of a maximum or minimum of floats, but for NaN: of one and a number it is any of the two.  None of
+    other reductions."""
+    dtype = reduction.bodies[0].dtype
+    for name, order in (("max", "gt"), ("min", "lt")):
+        if is_float(dtype) and reduction.combiner == named_combiner(name, dtype):
+            left, right = Var("lhs0", dtype), Var("rhs0", dtype)
+            chosen = Select(Binary(order, left, right, "bool"), left, right, dtype)
+            return replace(reduction.combiner, combine=(chosen,))
+    return None
 
 
 def _keeps_nan(value: Value, source: Value) -> bool:

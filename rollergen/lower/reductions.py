@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index, linear, weighted_sum
 from rollergen.expr.rows import without_nan_checks
 from rollergen.expr.tensor_op import Reduction
+from rollergen.expr.values import Combiner
 from rollergen.lower import exchanges
 from rollergen.lower.access import fetch, has_edge
 from rollergen.lower.arithmetic import Scope, combine, inside_lanes, zero_when_masked
@@ -30,6 +30,7 @@ from rollergen.lower.expressions import (
 )
 from rollergen.lower.ir import LOCAL, PRIVATE, Assign, For, Statement, Write
 from rollergen.lower.masks import select, widen
+from rollergen.lower.nan_tests import NanTests, chains, make_tests, told
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place, Registers, is_uniform, trip_count, when_all
 from rollergen.lower.vectors import alignment
@@ -41,12 +42,19 @@ from rollergen.program.rprogram import UNROLL
 @dataclass(frozen=True, slots=True)
 class Accumulators:
     """Registers of one level of a reduction (see `Accumulator.flush`): for each component an array over the loops at
-    ``positions``, those that are ``separate`` among them."""
+    ``positions``, those that are ``separate`` among them; ``tests``: how its chains find NaN, None where each finds its
+    own."""
 
     reduction: Reduction
     components: tuple[Registers, ...]
     positions: tuple[int, ...]
     separate: tuple[int, ...]
+    tests: NanTests | None = None
+
+    @property
+    def chained(self) -> Combiner:
+        """The combiner of each chain, and of chains."""
+        return self.reduction.combiner if self.tests is None else self.tests.combiner
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +128,8 @@ def accumulators(out: Writer, nest: Nest, reduction: Reduction, separate: tuple[
         dtype = register_dtype(body.dtype)
         name = out.register(wish, dtype, shape, lanes)
         components.append(Registers(name, digits, dtype, lanes))
-    return Accumulators(reduction, tuple(components), positions, separate)
+    tests = make_tests(out, nest, reduction, positions, separate, components[0])
+    return Accumulators(reduction, tuple(components), positions, separate, tests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +176,10 @@ def start(out: Writer, place: Place, acc: Accumulators) -> None:
         count = trip_count(place, p, together or is_uniform(nest, p), out.ranges)
         body = (For(nest.variables[p], 0, count, body, nest.loops[p].kind == UNROLL),)
     out.add(body)
+    if acc.tests is not None:
+        met = acc.tests.met
+        with loops_over(out, place, [p for p in acc.positions if p not in acc.separate]):
+            out.assign(place.element(met), Number(0, met.dtype, met.lanes))
 
 
 def flush(out: Writer, scope: Scope, inner: Accumulators, outer: Accumulators) -> None:
@@ -177,7 +190,7 @@ def flush(out: Writer, scope: Scope, inner: Accumulators, outer: Accumulators) -
 
 def _combine_into(out: Writer, scope: Scope, acc: Accumulators, values: tuple[Expr, ...]) -> None:
     old = tuple(scope.place.element(registers) for registers in acc.components)
-    for element, value in zip(old, combine(out, scope, acc.reduction.combiner, old, values), strict=True):
+    for element, value in zip(old, combine(out, scope, acc.chained, old, values), strict=True):
         out.assign(element, _as(element, value))
 
 
@@ -212,6 +225,10 @@ def update(out: Writer, scope: Scope, acc: Accumulators, bodies: tuple[Expr, ...
     if condition is not None:
         pairs = zip(bodies, identities(acc, 1), strict=True)
         bodies = tuple(select(condition, body, identity) for body, identity in pairs)
+    if acc.tests is not None:
+        held = scope.place.element(acc.tests.held)
+        out.assign(held, _as(held, bodies[0]))
+        bodies = (held,)
     _combine_into(out, scope, acc, bodies)
 
 
@@ -311,19 +328,17 @@ def _folded(out: Writer, scope: Scope, acc: Accumulators, threads: Threads) -> t
 
 
 def _across_chains(out: Writer, scope: Scope, acc: Accumulators) -> tuple[Expr, ...]:
-    nest, place = scope.place.nest, scope.place
     values: tuple[Expr, ...] = ()
-    for digits in product(*(range(nest.loops[p].extent) for p in acc.separate)):
-        at = place.bind({p: Index.of(d) for p, d in zip(acc.separate, digits, strict=True)})
+    for at in chains(scope.place, acc.separate):
         elements = tuple(at.element(registers) for registers in acc.components)
-        values = _fold(out, scope, acc, values, elements, "chains") if values else elements
-    return values
+        values = _fold(out, scope, acc.chained, values, elements, "chains") if values else elements
+    return values if acc.tests is None else (out.let("chains", told(scope.place, acc.tests, values[0])),)
 
 
 def _fold(
-    out: Writer, scope: Scope, acc: Accumulators, a: tuple[Expr, ...], b: tuple[Expr, ...], wish: str
+    out: Writer, scope: Scope, combiner: Combiner, a: tuple[Expr, ...], b: tuple[Expr, ...], wish: str
 ) -> tuple[Expr, ...]:
-    new = combine(out, scope, acc.reduction.combiner, a, b)
+    new = combine(out, scope, combiner, a, b)
     return tuple(value if isinstance(value, Name) else out.let(wish, value) for value in new)
 
 
@@ -337,7 +352,7 @@ def _across_lanes(out: Writer, scope: Scope, acc: Accumulators, values: tuple[Ex
         last = whole[0].lanes == 2
         left = tuple(Pick(v, 0 if last else "even") for v in whole)
         right = tuple(Pick(v, 1 if last else "odd") for v in whole)
-        whole = _fold(out, scope, acc, left, right, "lanes")
+        whole = _fold(out, scope, acc.reduction.combiner, left, right, "lanes")
     return whole
 
 
