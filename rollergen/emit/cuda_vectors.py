@@ -157,8 +157,8 @@ class CudaVectors(CFamily):
         if isinstance(node.which, int):
             vector = operand.name if type(operand) is Name else self.within(operand, ATOM)
             return vector + lane(lanes, node.which)
-        first = 1 if node.which == "odd" else 0
-        return self._gathered((node.operand,), tuple(range(first, lanes, 2)), f"{node.which}_lanes")
+        first = lanes // 2 if node.which == "hi" else 0
+        return self._gathered((node.operand,), tuple(range(first, first + lanes // 2)), f"{node.which}_lanes")
 
     def shuffled(self, node: Shuffle) -> str:
         digits = "_".join(map(str, node.order))

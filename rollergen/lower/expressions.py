@@ -187,7 +187,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Lane ``which`` of a vector, or its ``even`` or ``odd`` lanes."""
+    """Lane ``which`` of a vector, or its lower (``lo``) or upper (``hi``) half."""
 
     operand: Expr
     which: int | str

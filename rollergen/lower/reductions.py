@@ -343,15 +343,15 @@ def _fold(
 
 
 def _across_lanes(out: Writer, scope: Scope, acc: Accumulators, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Neighbours pairwise, again and again: lanes keep their order."""
+    """Halves, again and again: a shuffle each (neighbours would take two, and more where many sums are combined)."""
     whole = tuple(out.atom("lanes", value) for value in values)
     width = whole[0].lanes
     if width & (width - 1):
         raise ProgramError(f"{scope.place.nest.stage.name}: {width} lanes to combine; expected a power of two")
     while whole[0].lanes > 1:
         last = whole[0].lanes == 2
-        left = tuple(Pick(v, 0 if last else "even") for v in whole)
-        right = tuple(Pick(v, 1 if last else "odd") for v in whole)
+        left = tuple(Pick(v, 0 if last else "lo") for v in whole)
+        right = tuple(Pick(v, 1 if last else "hi") for v in whole)
         whole = _fold(out, scope, acc.reduction.combiner, left, right, "lanes")
     return whole
 

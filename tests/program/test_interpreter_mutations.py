@@ -229,7 +229,7 @@ MUTATIONS = {
     "masked points contribute zero to a maximum": (interpret_reduce, "masked", zero_for_masked),
     "accumulators start from a wrong identity": (interpret_reduce, "identities", wrong_identity),
     "separate accumulators are dropped": (interpret_reduce, "in_order", first_only),
-    "lanes are dropped": (interpret_reduce, "neighbours", first_only),
+    "lanes are dropped": (interpret_reduce, "halved", first_only),
     "blocks start from a wrong identity": (interpret_reduce, "blocks", lambda f: lambda *a: [x + 1 for x in f(*a)]),
     "blocks of several leaves are never closed": (interpret_levels.Levels, "_close", returning(None)),
     "lanes are not combined": (interpret_reduce, "combined_lanes", returning(())),

@@ -164,9 +164,7 @@ def finished(stage: Stage, combiner: Combiner, accumulators: Parts, separate: bo
     has."""
     grid = grid_loops(stage)
     accumulators = chains(stage, combiner, accumulators) if separate else accumulators
-    for position in combined_lanes(stage):
-        accumulators = neighbours(combiner, accumulators, position - grid)
-    for position in combined_across_threads(stage):
+    for position in (*combined_lanes(stage), *combined_across_threads(stage)):
         accumulators = halved(combiner, accumulators, position - grid)
     return accumulators
 
@@ -197,18 +195,8 @@ def in_order(combiner: Combiner, parts: Parts, dimension: int) -> Parts:
     return total
 
 
-def neighbours(combiner: Combiner, parts: Parts, dimension: int) -> Parts:
-    """Each two neighbours combined until one is left (the lanes of a vector)."""
-    parts = tuple(np.moveaxis(part, dimension, 0) for part in np.broadcast_arrays(*parts))
-    while (count := parts[0].shape[0]) > 1:
-        even = count - count % 2
-        joined = combine(combiner, tuple(p[0:even:2] for p in parts), tuple(p[1:even:2] for p in parts))
-        parts = tuple(np.concatenate([j, p[even:]]) for j, p in zip(joined, parts, strict=True))
-    return tuple(np.moveaxis(part, 0, dimension) for part in parts)
-
-
 def halved(combiner: Combiner, parts: Parts, dimension: int) -> Parts:
-    """The upper half combined into the lower one until one is left (shuffle, groups and tree)."""
+    """The upper half combined into the lower one until one is left (lanes of a vector, shuffle, groups and tree)."""
     parts = tuple(np.moveaxis(part, dimension, 0) for part in np.broadcast_arrays(*parts))
     while (count := parts[0].shape[0]) > 1:
         half = -(-count // 2)
