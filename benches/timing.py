@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import rollergen as rg
+from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.gate.arrays import CALLER_LEAD_BYTES, aligned_empty
 from rollergen.gate.oracle import compare, expression_oracle
 from rollergen.kernel import Kernel
@@ -51,14 +52,16 @@ class Checked:
         return lambda: kernel(*inputs, out=out)
 
 
-_LED = CALLER_LEAD_BYTES // 4
-
-
-def _placed(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Random float32 of [-1, 1): an array that begins at a cache line, and one `CALLER_LEAD_BYTES` behind it."""
-    whole = aligned_empty((prod(shape) + _LED,), "float32")
-    whole[...] = rng.random(whole.shape, dtype=np.float32) * 2 - 1
-    return whole[: len(whole) - _LED].reshape(shape), whole[_LED:].reshape(shape)
+def _placed(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Random floats of [-1, 1), or integers of [-128, 128): an array that begins at a cache line, and one
+    `CALLER_LEAD_BYTES` behind it."""
+    led = CALLER_LEAD_BYTES // numpy_dtype(dtype).itemsize
+    whole = aligned_empty((prod(shape) + led,), dtype)
+    if is_float(dtype):
+        whole[...] = rng.random(whole.shape, dtype=np.float32) * 2 - 1
+    else:
+        whole[...] = rng.integers(-128, 128, whole.shape)
+    return whole[: len(whole) - led].reshape(shape), whole[led:].reshape(shape)
 
 
 DEFAULTS = rg.BuildOptions()
@@ -70,7 +73,7 @@ def checked(name: str, tensor: Any, top_k: int | None = None, options: rg.BuildO
     kernel = rg.build(tensor, "cpu", top_k=top_k, cache=False, options=options)
     built = time.perf_counter() - started
     rng = np.random.default_rng(1)
-    placed = [_placed(b.shape, rng) for b in (*kernel.signature.inputs, kernel.signature.outputs[0])]
+    placed = [_placed(b.shape, b.dtype, rng) for b in (*kernel.signature.inputs, kernel.signature.outputs[0])]
     *arrays, out = (one for one, _ in placed)
     kernel(*arrays, out=out)
     names = [b.name for b in kernel.signature.inputs]

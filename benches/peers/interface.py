@@ -23,13 +23,15 @@ class AbsentError(Exception):
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of float32 arrays: ``name`` of ours, ``shape`` of the result, ``settings`` as PyTorch spells them,
-    ``weights``: which inputs are constant (a library may pack them beforehand)."""
+    """An operation of arrays: ``name`` of ours (``int_matmul``: of bytes, into int32), ``shape`` and ``dtype`` of the
+    result, ``settings`` as PyTorch spells them, ``weights``: which inputs are constant (a library may pack them
+    beforehand)."""
 
     name: str
     shape: tuple[int, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     weights: tuple[int, ...] = ()
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,19 @@ def offered(table: Mapping[str, Any], operation: Operation, library: str) -> Any
     return table[operation.name]
 
 
+def require_float32(arrays: Arrays, library: str) -> None:
+    """Raises NotOfferedError for arrays of another dtype."""
+    other = next((array.dtype.name for array in arrays if array.dtype != np.float32), None)
+    if other is not None:
+        raise NotOfferedError(f"{library} is asked for float32 here, not for {other}")
+
+
 def as_numpy(result: Any, shape: tuple[int, ...]) -> np.ndarray:
     """What a call gave, as an array of ``shape`` on the host."""
     if hasattr(result, "detach"):  # torch
         result = result.detach().cpu()
+        if str(result.dtype) == "torch.bfloat16":  # NumPy has none
+            result = result.float()
     if hasattr(result, "numpy"):  # torch's tensors and ONNX Runtime's values
         result = result.numpy()
     return np.asarray(result).reshape(shape)

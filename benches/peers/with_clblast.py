@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from benches.peers.interface import Arrays, Call, Library, NotOfferedError, Operation, missing, no_threads
+from benches.peers.interface import (
+    Arrays,
+    Call,
+    Library,
+    NotOfferedError,
+    Operation,
+    missing,
+    no_threads,
+    require_float32,
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,7 @@ def absent() -> str | None:
 def call(operation: Operation, arrays: Arrays) -> Call:
     if operation.name != "matmul":
         raise NotOfferedError(f"CLBlast has no {operation.name} here")
+    require_float32(arrays, "CLBlast")
     import pyopencl as cl
 
     from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime

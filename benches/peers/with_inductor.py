@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from benches.peers.interface import AbsentError, Arrays, Call, Library, Operation, missing
-from benches.peers.torch_table import function
+from benches.peers.torch_table import as_tensor, function
 from benches.peers.with_torch import no_gpu, set_threads
 
 
@@ -18,7 +18,7 @@ def no_compiler() -> str | None:
 def call(operation: Operation, arrays: Arrays, device: str = "cpu") -> Call:
     import torch
 
-    tensors = [torch.from_numpy(array).to(device) for array in arrays]
+    tensors = [as_tensor(array).to(device) for array in arrays]
     compiled = torch.compile(function(operation), dynamic=False)
     try:
         with torch.no_grad():

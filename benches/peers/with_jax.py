@@ -76,12 +76,28 @@ def _adaptive_avg_pool(x: Any, output_size: int) -> Any:
     return weights @ x @ weights.T
 
 
-def _conv_transpose1d(x: Any, w: Any, stride: int, padding: int) -> Any:
+def _conv_transpose(x: Any, w: Any, stride: int, padding: int) -> Any:
     import jax
+    import jax.numpy as jnp
 
-    pads = [(w.shape[2] - 1 - padding,) * 2]
-    flipped = w[:, :, ::-1].transpose(1, 0, 2)
-    return jax.lax.conv_general_dilated(x, flipped, (1,), pads, lhs_dilation=(stride,))
+    sides = w.ndim - 2
+    pads = [(w.shape[2] - 1 - padding,) * 2] * sides
+    flipped = jnp.flip(w, range(2, w.ndim)).swapaxes(0, 1)
+    return jax.lax.conv_general_dilated(x, flipped, (1,) * sides, pads, lhs_dilation=(stride,) * sides)
+
+
+def _rms_norm(x: Any, normalized_shape: Any) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    squares = jnp.mean(x * x, axis=tuple(range(-len(normalized_shape), 0)), keepdims=True)
+    return x * jax.lax.rsqrt(squares + np.finfo(np.float32).eps)
+
+
+def _int_matmul(a: Any, b: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.matmul(a, b, preferred_element_type=jnp.int32)
 
 
 def _linear(x: Any, w: Any, bias: Any = None) -> Any:
@@ -99,7 +115,9 @@ def _table() -> Mapping[str, Function]:
         "log_softmax": lambda x, dim: jax.nn.log_softmax(x, dim), "relu": jax.nn.relu, "add": jnp.add,
         "gelu": lambda x: jax.nn.gelu(x, approximate=False), "silu": jax.nn.silu, "sigmoid": jax.nn.sigmoid,
         "tanh": jnp.tanh, "hardswish": jax.nn.hard_swish, "group_norm": _group_norm, "interpolate": _interpolate,
-        "adaptive_avg_pool2d": _adaptive_avg_pool, "conv_transpose1d": _conv_transpose1d, "layer_norm": _layer_norm,
+        "adaptive_avg_pool2d": _adaptive_avg_pool, "conv_transpose1d": _conv_transpose,
+        "conv_transpose2d": _conv_transpose, "rms_norm": _rms_norm, "int_matmul": _int_matmul, "mul": jnp.multiply,
+        "argmax": _reduced("argmax"), "layer_norm": _layer_norm,
         "transpose": lambda x, dims: jnp.transpose(x, dims),
     }  # fmt: skip
 

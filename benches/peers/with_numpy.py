@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from benches.peers.interface import Arrays, Call, Library, NotOfferedError, Operation, no_threads, offered
+from benches.peers.interface import (
+    Arrays,
+    Call,
+    Library,
+    NotOfferedError,
+    Operation,
+    no_threads,
+    offered,
+    require_float32,
+)
 from rollergen.gate.arrays import aligned_empty
 
 Into = Callable[..., Any]
@@ -30,6 +39,8 @@ _TABLE: Mapping[str, Into] = {
     "mean": np.mean,
     "relu": _relu,
     "add": np.add,
+    "mul": np.multiply,
+    "argmax": np.argmax,
     "tanh": np.tanh,
     "transpose": _transpose,
 }
@@ -41,7 +52,8 @@ def call(operation: Operation, arrays: Arrays) -> Call:
         settings["axis"] = settings.pop("dim")
     if "bias" in settings:
         raise NotOfferedError("NumPy has no fused bias")
-    out = aligned_empty(operation.shape, "float32")
+    require_float32(arrays, "NumPy")
+    out = aligned_empty(operation.shape, operation.dtype)
     return lambda: function(*arrays, out=out, **settings)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benches.peers.interface import Arrays, Call, Library, Operation, missing, offered
+from benches.peers.interface import Arrays, Call, Library, NotOfferedError, Operation, missing, offered
+from rollergen.expr.dtypes import numpy_dtype
 from rollergen.gate.arrays import aligned_empty
 
 _THREADS = [1]
@@ -71,6 +72,12 @@ def _plain(op: str, **attributes: Any) -> Callable[[Mapping[str, Any]], Node]:
     return lambda settings: Node(op, attributes)
 
 
+def _transposed(sides: int) -> Callable[[Mapping[str, Any]], Node]:
+    return lambda settings: Node(
+        "ConvTranspose", {"strides": [settings["stride"]] * sides, "pads": [settings["padding"]] * 2 * sides}
+    )
+
+
 _TABLE: Mapping[str, Callable[[Mapping[str, Any]], Node]] = {
     "matmul": _plain("MatMul"), "batch_matmul": _plain("MatMul"), "linear": _plain("Gemm", transB=1), "conv2d": _conv,
     "max_pool2d": _pool("MaxPool"), "avg_pool2d": _pool("AveragePool"), "mean": _axes("ReduceMean"),
@@ -79,9 +86,8 @@ _TABLE: Mapping[str, Callable[[Mapping[str, Any]], Node]] = {
     "log_softmax": lambda settings: Node("LogSoftmax", {"axis": settings["dim"]}),
     "add": _plain("Add"), "gelu": _plain("Gelu"), "sigmoid": _plain("Sigmoid"), "tanh": _plain("Tanh"),
     "transpose": lambda settings: Node("Transpose", {"perm": list(settings["dims"])}), "hardswish": _plain("HardSwish"),
-    "conv_transpose1d": lambda settings: Node(
-        "ConvTranspose", {"strides": [settings["stride"]], "pads": [settings["padding"]] * 2}
-    ),
+    "conv_transpose1d": _transposed(1), "conv_transpose2d": _transposed(2), "int_matmul": _plain("MatMulInteger"),
+    "mul": _plain("Mul"), "argmax": lambda settings: Node("ArgMax", {"axis": settings["dim"], "keepdims": 0}),
 }  # fmt: skip
 
 
@@ -100,10 +106,15 @@ def call(operation: Operation, arrays: Arrays) -> Call:
         node = offered(_TABLE, operation, "ONNX Runtime")(operation.settings)
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = settings.inter_op_num_threads = _THREADS[0]
-    session = onnxruntime.InferenceSession(
-        _model(node, operation, arrays), settings, providers=["CPUExecutionProvider"]
-    )
-    binding, out = session.io_binding(), aligned_empty(operation.shape, "float32")
+    try:
+        session = onnxruntime.InferenceSession(
+            _model(node, operation, arrays), settings, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # of its own types: those that a node has no kernel for say so in the text
+        if "NOT_IMPLEMENTED" not in str(error):
+            raise
+        raise NotOfferedError(f"ONNX Runtime has no kernel: {str(error).splitlines()[0][:200]}") from None
+    binding, out = session.io_binding(), aligned_empty(operation.shape, operation.dtype)
     for n, array in enumerate(arrays):
         if n not in operation.weights:
             binding.bind_ortvalue_input(f"x{n}", onnxruntime.OrtValue.ortvalue_from_numpy(array))
@@ -118,17 +129,19 @@ def call(operation: Operation, arrays: Arrays) -> Call:
 
 
 def _model(node: Node, operation: Operation, arrays: Arrays) -> bytes:
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import helper, numpy_helper
+
+    of = lambda dtype: helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype))
 
     every = [*arrays, *node.constants]
     kept = {*operation.weights, *range(len(arrays), len(every))}
     names = ["" if one is None else f"x{n}" for n, one in enumerate(every)]
     given = [
-        helper.make_tensor_value_info(names[n], TensorProto.FLOAT, array.shape)
+        helper.make_tensor_value_info(names[n], of(array.dtype.name), array.shape)
         for n, array in enumerate(arrays) if n not in kept
     ]  # fmt: skip
     constants = [numpy_helper.from_array(every[n], names[n]) for n in sorted(kept) if names[n]]
-    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, list(operation.shape))
+    out = helper.make_tensor_value_info("y", of(operation.dtype), list(operation.shape))
     nodes = [helper.make_node(node.op, names, ["y"], **node.attributes)]
     graph = helper.make_graph(nodes, "graph", given, [out], constants)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benches.peers.interface import Arrays, Call, Library, Operation, missing
-from benches.peers.torch_table import function, into
+from benches.peers.torch_table import as_tensor, function, into
 
 
 def set_threads(count: int) -> None:
@@ -30,12 +30,13 @@ def no_gpu() -> str | None:
 def call(operation: Operation, arrays: Arrays, device: str = "cpu") -> Call:
     import torch
 
-    tensors = [torch.from_numpy(array).to(device) for array in arrays]
+    tensors = [as_tensor(array).to(device) for array in arrays]
     writing = into().get(operation.name)
     if writing is None:
         made = function(operation)
         return lambda: made(*tensors)
-    out, settings = torch.empty(operation.shape, device=device), dict(operation.settings)
+    out = torch.empty(operation.shape, dtype=getattr(torch, operation.dtype), device=device)
+    settings = dict(operation.settings)
     return lambda: writing(*tensors, out=out, **settings)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benches.peers.interface import AbsentError, Arrays, Call, Library, Operation, missing, offered
+from benches.peers.interface import AbsentError, Arrays, Call, Library, Operation, missing, offered, require_float32
 
 Function = Callable[..., Any]
 _ROWS = ("softmax", "log_softmax", "layer_norm")
@@ -96,6 +96,7 @@ def _table() -> Mapping[str, Function]:
         "mean": _mean, "sum": lambda x, dim: topi.sum(x, dim), "amax": lambda x, dim: topi.max(x, dim),
         "softmax": lambda x, dim: topi.nn.fast_softmax(x, dim), "layer_norm": _layer_norm,
         "log_softmax": lambda x, dim: topi.nn.log_softmax(x, dim), "relu": topi.nn.relu, "add": topi.add,
+        "mul": topi.multiply,
         "gelu": _gelu, "silu": lambda x: topi.multiply(x, _sigmoid(x)), "sigmoid": _sigmoid, "tanh": topi.fast_tanh,
         "transpose": lambda x, dims: topi.transpose(x, dims),
     }  # fmt: skip
@@ -105,6 +106,7 @@ def call(operation: Operation, arrays: Arrays) -> Call:
     import tvm
 
     made, settings = offered(_table(), operation, "TVM"), dict(operation.settings)
+    require_float32(arrays, "TVM")
     if operation.name == "linear" and operation.weights:  # they are constant, and laid out once
         arrays = arrays[0], np.ascontiguousarray(arrays[1].T), *arrays[2:]
     elif operation.name == "linear":

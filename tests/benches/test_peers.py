@@ -12,8 +12,11 @@ import rollergen as rg
 from benches.operator_cases import CASES, Case
 from benches.peers import CPU, EVERY, Library, as_numpy, competitors, reasons
 from benches.peers.interface import AbsentError, NotOfferedError, Operation, missing, no_threads
+from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.stages import cut
 
+TOLERANCE = {"float32": (1e-3, 2e-4), "float16": (1e-2, 1e-2), "bfloat16": (1e-2, 1e-2)}
+"""Relative and absolute, by the result's dtype; integers are the same."""
 SMALL = {
     "global average 8x512x7x7", "max over axis 0 of 257x1021", "softmax 384x384", "layer_norm 2048x768",
     "relu of 256 KB", "transpose 1009x997 to (1, 0)",
@@ -41,14 +44,20 @@ CHECKED += [Case("few rows", "small linear, weights of the call", _linear_of_the
 CHECKED += [Case("contraction", "small linear", _linear, Operation("linear", (7, 9), weights=(1, 2)))]
 
 
-def _small(name, shapes, out, settings=None, constant=(), ours=None):
+def _small(name, shapes, out, settings=None, constant=(), ours=None, dtype="float32"):
     """``ours(*tensors)``: the definition, where it is not called as ``name`` with the settings."""
 
     def make():
         tensors = [rg.tensor(f"X{n}", shape, constant=n in constant) for n, shape in enumerate(shapes)]
         return ours(*tensors) if ours else getattr(rg.ops, name)(*tensors, **(settings or {}))
 
-    return Case("small", f"{name} {shapes}", make, Operation(name, out, settings or {}, weights=constant))
+    return Case("small", f"{name} {shapes}", make, Operation(name, out, settings or {}, constant, dtype))
+
+
+def _narrow(name, dtype, result):
+    shapes = (24, 64), (64, 16)
+    make = lambda: rg.ops.matmul(*(rg.tensor(f"X{n}", shape, dtype) for n, shape in enumerate(shapes)))
+    return Case("small", f"{name} {dtype}", make, Operation(name, (24, 16), dtype=result))
 
 
 def _each():
@@ -73,6 +82,7 @@ def _each():
     for name in ("softmax", "log_softmax"):
         yield _small(name, [(5, 33)], (5, 33), {"dim": -1}, ours=lambda x, name=name: getattr(rg.ops, name)(x))
     yield _small("layer_norm", [(5, 33)], (5, 33), {"normalized_shape": (33,)}, ours=lambda x: rg.ops.layer_norm(x, 33))
+    yield _small("rms_norm", [(5, 33)], (5, 33), {"normalized_shape": (33,)}, ours=lambda x: rg.ops.rms_norm(x, 33))
     for name in ("relu", "gelu", "silu", "sigmoid", "tanh", "hardswish"):
         yield _small(name, [(101,)], (101,))
     yield _small("group_norm", [(2, 6, 5, 7)], (2, 6, 5, 7), {"num_groups": 3})
@@ -81,7 +91,15 @@ def _each():
         yield _small("adaptive_avg_pool2d", [(2, 3, 6, 6)], (2, 3, side, side), {"output_size": side})
     settings = {"stride": 2, "padding": 1}
     yield _small("conv_transpose1d", [(2, 6, 9), (6, 5, 4)], (2, 5, 18), settings, (1,))
-    yield _small("add", [(101,), (101,)], (101,))
+    yield _small("conv_transpose2d", [(2, 6, 5, 7), (6, 5, 4, 4)], (2, 5, 10, 14), settings, (1,))
+    for name in ("add", "mul"):
+        yield _small(name, [(101,), (101,)], (101,))
+    for dim, out in ((0, (33,)), (1, (7,))):
+        ours = lambda x, dim=dim: rg.ops.argmax(x, dim)
+        yield _small("argmax", [(7, 33)], out, {"dim": dim}, ours=ours, dtype="int64")
+    yield _narrow("int_matmul", "int8", "int32")
+    for dtype in ("float16", "bfloat16"):
+        yield _narrow("matmul", dtype, dtype)
     for dims in ((1, 0, 2), (2, 1, 0)):
         ours = lambda x, dims=dims: rg.ops.permute(x, dims)
         yield _small("transpose", [shape], tuple(shape[n] for n in dims), {"dims": dims}, ours=ours)
@@ -94,14 +112,20 @@ def compute_the_definition(case, names):
     """How many of the libraries did; others have said why not."""
     tensor = case.make()
     rng = np.random.default_rng(0)
-    arrays = [rng.random(one.shape, dtype=np.float32) - 0.5 for one in cut(tensor, None).inputs]
-    expected = tensor.evaluate(*arrays)
+    scale = {"int8": 255}
+    arrays = [
+        ((rng.random(one.shape) - 0.5) * scale.get(one.dtype, 1)).astype(numpy_dtype(one.dtype))
+        for one in cut(tensor, None).inputs
+    ]
+    expected = tensor.evaluate(*arrays).astype(np.float64)
+    rtol, atol = TOLERANCE.get(case.operation.dtype, (0, 0))
     found = 0
     for one in competitors(case.operation, arrays, [library for library in CPU if library.name in names]):
         if one.call is None:
             assert one.reason  # not here (continuous integration has NumPy alone), or without this operation
         else:
-            np.testing.assert_allclose(as_numpy(one.call(), case.operation.shape), expected, rtol=1e-3, atol=2e-4)
+            result = as_numpy(one.call(), case.operation.shape).astype(np.float64)
+            np.testing.assert_allclose(result, expected, rtol=rtol, atol=atol)
             found += 1
     return found
 
@@ -132,7 +156,7 @@ def test_compilers_compute_the_definition_of_every_operation(name):
 def test_every_case_is_offered_by_some_library():
     names = {"matmul", "batch_matmul", "linear", "conv2d", "max_pool2d", "avg_pool2d", "mean", "sum", "amax", "softmax"}
     names |= {"hardswish", "group_norm", "interpolate", "adaptive_avg_pool2d", "conv_transpose1d"}
-    names |= {"log_softmax", "layer_norm", "relu", "add", "gelu", "silu", "sigmoid", "tanh", "transpose"}
+    names |= {"int_matmul", "argmax", "conv_transpose2d", "mul", "rms_norm", "log_softmax", "layer_norm", "relu", "add", "gelu", "silu", "sigmoid", "tanh", "transpose"}
     assert {case.operation.name for case in CASES} == {case.operation.name for case in EACH} == names
 
 
