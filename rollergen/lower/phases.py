@@ -25,6 +25,7 @@ from rollergen.lower.matrix import reduce_matrices
 from rollergen.lower.matrix_chains import write_matrix_chain
 from rollergen.lower.nan_tests import test_chains
 from rollergen.lower.place import Place, Registers, conjunction, is_uniform
+from rollergen.lower.positions import start_places
 from rollergen.lower.prefetching import ask_for_result, fetch_next
 from rollergen.lower.scans import write_scans
 from rollergen.lower.stores import (
@@ -199,6 +200,8 @@ def _reduce(
     levels = reductions.make_levels(out, nest, reduction)
     acc = levels[-1]
     reductions.start(out, place, levels[0])
+    if acc.in_order is not None:
+        start_places(out, scope_of(context, place, nest.lane, totals, {}), acc)
 
     def point_scope(here: Place) -> Scope:
         names = _keep(context, here, number, made, totals, kept)

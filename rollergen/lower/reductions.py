@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 
 from rollergen.errors import ProgramError
-from rollergen.expr.index import Index, linear, weighted_sum
+from rollergen.expr.index import Index, weighted_sum
 from rollergen.expr.rows import without_nan_checks
 from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import Combiner
@@ -24,18 +23,17 @@ from rollergen.lower.expressions import (
     Number,
     Operation,
     Pick,
-    Pointer,
     Read,
     register_dtype,
 )
-from rollergen.lower.ir import LOCAL, PRIVATE, Assign, For, Statement, Write
+from rollergen.lower.ir import LOCAL, Assign, For, Statement, Write
 from rollergen.lower.masks import select, widen
 from rollergen.lower.nan_tests import NanTests, chains, make_tests, told
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place, Registers, is_uniform, trip_count, when_all
-from rollergen.lower.vectors import alignment
+from rollergen.lower.register_tiles import RegisterTile
 from rollergen.lower.writer import Writer
-from rollergen.program.loops import flush_depths
+from rollergen.program.loops import flush_depths, in_order
 from rollergen.program.rprogram import UNROLL
 
 
@@ -43,17 +41,18 @@ from rollergen.program.rprogram import UNROLL
 class Accumulators:
     """Registers of one level of a reduction (see `Accumulator.flush`): for each component an array over the loops at
     ``positions``, those that are ``separate`` among them; ``tests``: how its chains find NaN, None where each finds its
-    own."""
+    own; ``in_order``: what a term behind all those before it is combined by, None where that is not known."""
 
     reduction: Reduction
     components: tuple[Registers, ...]
     positions: tuple[int, ...]
     separate: tuple[int, ...]
     tests: NanTests | None = None
+    in_order: Combiner | None = None
 
     @property
     def chained(self) -> Combiner:
-        """The combiner of each chain, and of chains."""
+        """The combiner of chains."""
         return self.reduction.combiner if self.tests is None else self.tests.combiner
 
 
@@ -113,7 +112,8 @@ def make_levels(out: Writer, nest: Nest, reduction: Reduction) -> tuple[Accumula
     if "max" not in out.native:  # a function of the language keeps NaN at no cost
         reduction = without_nan_checks(nest.op, reduction)
     outer = [accumulators(out, nest, reduction, ()) for _ in flush_depths(nest.stage, reduction)]
-    return (*outer, accumulators(out, nest, reduction, nest.stage.accumulator.separate))
+    inner = accumulators(out, nest, reduction, nest.stage.accumulator.separate)
+    return (*outer, replace(inner, in_order=in_order(nest.stage, reduction)))
 
 
 def accumulators(out: Writer, nest: Nest, reduction: Reduction, separate: tuple[int, ...]) -> Accumulators:
@@ -130,35 +130,6 @@ def accumulators(out: Writer, nest: Nest, reduction: Reduction, separate: tuple[
         components.append(Registers(name, digits, dtype, lanes))
     tests = make_tests(out, nest, reduction, positions, separate, components[0])
     return Accumulators(reduction, tuple(components), positions, separate, tests)
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterTile:
-    """A private array through which a tile passes where its edges are handled element by element.
-
-    Registers are only reached by unrolled loops; the edge's long code goes into a rolled one.
-    """
-
-    array: Pointer
-    positions: tuple[int, ...]
-    lanes: int
-
-    @staticmethod
-    def allocate(out: Writer, nest: Nest, positions: tuple[int, ...], dtype: str) -> RegisterTile:
-        lanes = nest.lane.width if nest.lane else 1
-        elements = lanes * prod(nest.loops[p].extent for p in positions)
-        return RegisterTile(out.array("tile", PRIVATE, dtype, elements, alignment(dtype, lanes)), positions, lanes)
-
-    def _offset(self, place: Place) -> Index:
-        extents = tuple(place.nest.loops[p].extent for p in self.positions)
-        return linear(tuple(place.point[p] for p in self.positions), extents) * self.lanes
-
-    def write(self, out: Writer, place: Place, value: Expr) -> None:
-        value = widen(value, Number(0, value.dtype, self.lanes))[0]
-        out.write(Write(self.array, self._offset(place), value, aligned=True))
-
-    def read(self, place: Place) -> Expr:
-        return Read(self.array, self._offset(place), self.array.dtype, self.lanes, aligned=True)
 
 
 def identities(acc: Accumulators, lanes: int) -> tuple[Number, ...]:
@@ -190,7 +161,7 @@ def flush(out: Writer, scope: Scope, inner: Accumulators, outer: Accumulators) -
 
 def _combine_into(out: Writer, scope: Scope, acc: Accumulators, values: tuple[Expr, ...]) -> None:
     old = tuple(scope.place.element(registers) for registers in acc.components)
-    for element, value in zip(old, combine(out, scope, acc.chained, old, values), strict=True):
+    for element, value in zip(old, combine(out, scope, acc.in_order or acc.chained, old, values), strict=True):
         out.assign(element, _as(element, value))
 
 

@@ -21,7 +21,8 @@ from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.prefetching import fetch_next_takes
 from rollergen.lower.puts import placed
-from rollergen.lower.reductions import RegisterTile, loops_over
+from rollergen.lower.reductions import loops_over
+from rollergen.lower.register_tiles import RegisterTile
 from rollergen.lower.trips import last_trip
 from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges, matrix_instruction
 from rollergen.program.rprogram import SERIAL, KeptRow

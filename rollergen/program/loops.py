@@ -17,8 +17,9 @@ from itertools import pairwise
 from math import prod
 
 from rollergen.expr.dtypes import is_float
+from rollergen.expr.positions import combiner_in_order
 from rollergen.expr.tensor_op import Reduction
-from rollergen.expr.values import Binary, Load, Take, axes_of, takes, walk
+from rollergen.expr.values import Binary, Combiner, Load, Take, axes_of, takes, walk
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Loop, Stage
 
 
@@ -80,6 +81,13 @@ def is_chained(stage: Stage, position: int, loop: Loop) -> bool:
     if loop.kind not in (SERIAL, UNROLL) or position in stage.accumulator.separate:
         return False
     return _reduces(stage, loop)
+
+
+def in_order(stage: Stage, reduction: Reduction) -> Combiner | None:
+    """`combiner_in_order`, where each accumulator's terms come in the order of their places: its loops stand by falling
+    stride."""
+    own = [x.stride for p, x in enumerate(stage.loops) if x.axis in reduction.axes and is_chained(stage, p, x)]
+    return combiner_in_order(reduction) if own == sorted(own, reverse=True) and not stage.op.scans else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ from rollergen.expr.dtypes import accumulator_dtype, bounds, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators import reductions
 from rollergen.expr.operators.arguments import Setting, flag, integer, require_float, require_tensor, setting
-from rollergen.expr.operators.reductions import better_of
 from rollergen.expr.operators.windows import IMAGE, Window, inside, over_images, sliding
+from rollergen.expr.positions import LAST_PLACE, better_of
 
-_LAST = 2**31 - 1
 TAPS = {1: ("kx",), 2: ("ky", "kx"), 3: ("kz", "ky", "kx")}
 
 
@@ -145,8 +144,8 @@ def largest(
         flat = at[0]
         for extent, one in zip(x.shape[-rank + 1 :], at[1:], strict=True) if rank > 1 else ():
             flat = flat * extent + one
-        known = counted(condition, pixel, fill), counted(condition, flat, _LAST)
-        return rg.cast(rg.reduce(better, (fill, _LAST), known, axis=tuple(taps))[1], "int64")
+        known = counted(condition, pixel, fill), counted(condition, flat, LAST_PLACE)
+        return rg.cast(rg.reduce(better, (fill, LAST_PLACE), known, axis=tuple(taps))[1], "int64")
 
     return values, over_images(x, rank, "c", x.shape[-rank - 1], outs, place, None)
 

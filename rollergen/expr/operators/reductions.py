@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import rollergen.expr.language as rg
 from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
-from rollergen.expr.dtypes import ITEMSIZE, accumulator_dtype, bounds, dtype_name, is_float
+from rollergen.expr.dtypes import ITEMSIZE, accumulator_dtype, dtype_name, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import (
     Axes,
@@ -27,9 +27,7 @@ from rollergen.expr.operators.arguments import (
     with_axes,
 )
 from rollergen.expr.operators.elementwise import maximum, minimum
-
-_LAST_INDEX = 2**31 - 1
-
+from rollergen.expr.positions import LAST_PLACE, better_of, worst
 
 Dims = int | Sequence[int] | None
 
@@ -332,37 +330,17 @@ def _position(operation: str, x: Tensor, dim: Dims, keepdim: bool, dtype: Any, n
     wanted = dtype_name(dtype, f"rg.ops.{operation}'s dtype")
     if wanted not in ("int32", "int64"):
         raise DtypeError(f"{operation}: dtype is {shown(dtype)}; expected int64 or int32")
-    if count_of(x, dim, operation) > _LAST_INDEX:
-        raise ShapeError(f"{operation}: {count_of(x, dim, operation)} elements; expected at most {_LAST_INDEX}")
+    if count_of(x, dim, operation) > LAST_PLACE:
+        raise ShapeError(f"{operation}: {count_of(x, dim, operation)} elements; expected at most {LAST_PLACE}")
     sign = 1 if operation == "argmax" else -1
     ordered = "int32" if x.dtype == "bool" else x.dtype
     better = better_of(is_float(x.dtype), sign)
-    worst = _worst(accumulator_dtype(ordered), sign)
+    least = worst(accumulator_dtype(ordered), sign)
 
     def element(v: Any, r: tuple[Any, ...]) -> Any:
         place: Any = 0
         for one in r:
             place = place * one.extent + one
-        return rg.cast(rg.reduce(better, (worst, _LAST_INDEX), (rg.cast(v, ordered), place), axis=r)[1], wanted)
+        return rg.cast(rg.reduce(better, (least, LAST_PLACE), (rg.cast(v, ordered), place), axis=r)[1], wanted)
 
     return reduction(operation, element, x, dim, keepdim, name)
-
-
-def better_of(floating: bool, sign: int) -> Callable[[Any, Any], Any]:
-    """The better of two (element, place): NaN before everything, then size, then the smaller place."""
-
-    def better(a: Any, b: Any) -> Any:
-        first = a[0] > b[0] if sign > 0 else a[0] < b[0]
-        equal = a[0] == b[0]
-        if floating:
-            lost_a, lost_b = a[0] != a[0], b[0] != b[0]
-            first = first | (lost_a & ~lost_b)
-            equal = equal | (lost_a & lost_b)
-        first = first | (equal & (a[1] < b[1]))
-        return rg.select(first, a[0], b[0]), rg.select(first, a[1], b[1])
-
-    return better
-
-
-def _worst(dtype: str, sign: int) -> float | int:
-    return bounds(dtype)[0 if sign > 0 else 1]

@@ -13,6 +13,7 @@ from math import gcd as gcd_of
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, linear
 from rollergen.expr.places import Put
+from rollergen.expr.positions import combiner_in_order
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import PART, WHOLE, is_below_its_row, is_online_exponent, is_shrinking_exponent, shrinking
 from rollergen.expr.tensor_op import TensorOp
@@ -179,7 +180,7 @@ def _phases(op: TensorOp, kept_rows: tuple[KeptRow, ...]) -> tuple[Phase, ...]:
     position: dict[Value, int] = {read: i for i, read in enumerate((*op.loads(), *op.takes()))}
     phases = []
     for number, reduction in enumerate(op.reductions):
-        combine = tuple(reduction.combiner.combine)
+        combine = (combiner_in_order(reduction) or reduction.combiner).combine
         phases.append(_phase(op, number, reduction.bodies, combine, kept_rows, position))
     last = len(op.reductions)
     phases.append(_phase(op, last, (op.result,), (), kept_rows, position))
