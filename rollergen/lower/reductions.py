@@ -14,6 +14,7 @@ from rollergen.expr.values import Combiner
 from rollergen.lower import exchanges
 from rollergen.lower.access import fetch, has_edge
 from rollergen.lower.arithmetic import Scope, combine, inside_lanes, zero_when_masked
+from rollergen.lower.best_lane import best_lane
 from rollergen.lower.elements import Access
 from rollergen.lower.expressions import (
     Element,
@@ -319,6 +320,8 @@ def _across_lanes(out: Writer, scope: Scope, acc: Accumulators, values: tuple[Ex
     width = whole[0].lanes
     if width & (width - 1):
         raise ProgramError(f"{scope.place.nest.stage.name}: {width} lanes to combine; expected a power of two")
+    if acc.in_order is not None:
+        return best_lane(out, acc.reduction.combiner, *whole)
     while whole[0].lanes > 1:
         last = whole[0].lanes == 2
         left = tuple(Pick(v, 0 if last else "lo") for v in whole)
