@@ -55,7 +55,7 @@ def make_tests(
     return NanTests(combiner, held, met, separate)
 
 
-def test_chains(out: Writer, place: Place, tests: NanTests) -> None:
+def look_for_nan(out: Writer, place: Place, tests: NanTests) -> None:
     """What was held of all chains of an output, in pairs."""
     elements = [at.element(tests.held) for at in chains(place, tests.separate)]
     met = place.element(tests.met)

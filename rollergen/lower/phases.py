@@ -23,7 +23,7 @@ from rollergen.lower.expressions import Expr, Inside
 from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread, tile_loops
 from rollergen.lower.matrix import reduce_matrices
 from rollergen.lower.matrix_chains import write_matrix_chain
-from rollergen.lower.nan_tests import test_chains
+from rollergen.lower.nan_tests import look_for_nan
 from rollergen.lower.place import Place, Registers, conjunction, is_uniform
 from rollergen.lower.positions import start_places
 from rollergen.lower.prefetching import ask_for_result, fetch_next
@@ -220,7 +220,7 @@ def _reduce(
     if part is not None:
         phase = replace(phase, before=((part.depth, lambda here: fetch_next(context, here, used, part)),))
     if acc.tests is not None:
-        together = lambda here: test_chains(out, here, acc.tests)
+        together = lambda here: look_for_nan(out, here, acc.tests)
         phase = replace(phase, after=((acc.separate[0], together), *phase.after))
     phase = _in_levels(context, phase, levels)
     if nest.stage.accumulator.gathered:
