@@ -23,7 +23,7 @@ from rollergen.program.model.chains import price_chain
 from rollergen.program.model.matrix_chains import price_matrix_chain
 from rollergen.program.model.numeric import Number, is_nothing, size_key
 from rollergen.program.model.price import Price, of_each, price_batch, programs
-from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, UNROLL, Copy, Loop, RProgram, Stage, StageLaunch
+from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop, RProgram, Stage, StageLaunch
 
 Digit = tuple[str, str, str, bool, int]
 """A loop as programs share it: axis, kind, what accumulators make of it, whether it is unrolled and steps over threads
@@ -127,33 +127,30 @@ def _is_part(grid: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 
 def _common(stage: Stage, grid: tuple[str, ...], device: Device) -> Hashable:
-    """What programs of a batch have in common, their ``grid`` aside.  Where threads are vectors' lanes, all but the
-    sizes of loops: their widths and guards decide which accesses there are."""
-    whole = (
-        stage.op, stage.kept_rows, stage.compute, stage.once,
-        stage.prefetch, stage.accumulator.dtype, stage.accumulator.carry, stage.accumulator.combine,
-        len(stage.accumulator.flush),
-    )  # fmt: skip
-    if device.kind.instruction_threads == 1:
-        walked = _rising(stage.loops)
-        loops = tuple([(loop.axis, loop.kind) for loop in stage.loops])
-        rest = stage.accumulator, stage.copies, stage.store, stage.guards, stage.block_order
-        return (*whole, loops, walked, *rest)
+    """What programs of a batch have in common, their ``grid`` aside.  Where threads are vectors' lanes also the widths
+    of vectors and the guards, which decide which accesses there are."""
     serial = tuple([loop.axis for loop in stage.loops if loop.kind == SERIAL])
-    # Blocks that stride over an axis may step past its end in whole tiles, which no guard cuts.
-    strided = tuple([guard for guard in stage.guards if guard[0] in serial and guard[0] in grid])
-    return (
-        *whole, serial, strided,
+    whole = (
+        stage.op, stage.kept_rows, stage.compute, stage.once, serial,
+        # What is prefetched is told by the position of its loop.
+        stage.prefetch if stage.prefetch < 0 else tuple(map(_KIND, stage.loops)),
+        stage.accumulator.dtype, stage.accumulator.carry, stage.accumulator.combine, len(stage.accumulator.flush),
         tuple([_OF_COPIES(copy) for copy in stage.copies]),
         # The loops inside a window say how far it reaches, not the axes that these are of.
         tuple([() if copy.window else copy.order for copy in stage.copies]), _OF_STORES(stage.store),
     )  # fmt: skip
+    if device.kind.instruction_threads == 1:
+        lanes = tuple([(loop.axis, loop.extent) for loop in stage.loops if loop.kind == LANE])
+        return (*whole, lanes, tuple(map(_WIDTHS, stage.copies)), stage.store, stage.guards, stage.block_order)
+    # Blocks that stride over an axis may step past its end in whole tiles, which no guard cuts.
+    return (*whole, tuple([guard for guard in stage.guards if guard[0] in serial and guard[0] in grid]))
 
 
 _OF_COPIES = attrgetter(
     "load", "from_layer", "to_layer", "along", "swizzle", "asynchronous", "window", "runs", "panel", "boxes"
 )
 _OF_STORES = attrgetter("streaming", "on_lines", "adds")
+_WIDTHS = attrgetter("vector", "padding", "depth")
 
 
 def _rising(loops: Sequence[Loop]) -> tuple[int, ...]:
