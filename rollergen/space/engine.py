@@ -124,10 +124,11 @@ class Points:
         return Points((*self.digits, digit), np.concatenate([self.columns[:, owners], values[None]]))
 
     def united(self, others: Points) -> Points:
-        """These points, then those of the others that are not among them; both have the same digits."""
-        both = np.concatenate([self.columns, others.columns], axis=1)
-        _, first = np.unique(both, axis=1, return_index=True)
-        return Points(self.digits, both[:, np.sort(first)])
+        """These points, then those of the others, few and distinct, that are not among them; both have the same
+        digits."""
+        among = [(self.columns == other[:, None]).all(axis=0).any() for other in others.columns.T]
+        new = others.columns[:, np.logical_not(np.array(among, dtype=bool))]
+        return Points(self.digits, np.concatenate([self.columns, new], axis=1))
 
     def where(self, mask: np.ndarray | slice) -> Points:
         return Points(self.digits, self.columns[:, mask])

@@ -104,8 +104,9 @@ def _block(extent: Size, room: Size) -> Size:
     """Iterations of a block: at most `room`, all blocks alike where some number not below half of it divides the
     extent, else nearly alike."""
     if is_batch(extent, room):
-        pairs, each = np.unique(np.stack(np.broadcast_arrays(extent, room)), axis=1, return_inverse=True)
-        return np.array([_block(int(one), int(other)) for one, other in pairs.T])[each.reshape(-1)]
+        base = int(np.max(room)) + 1
+        pairs, each = np.unique(extent * base + room, return_inverse=True)
+        return np.array([_block(*divmod(pair, base)) for pair in pairs.tolist()])[each]
     if extent <= room:
         return extent
     for block in range(room, room // 2, -1):
