@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
 from rollergen.expr.index import Atom, Index
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.lane_windows import window_places
-from rollergen.program.model.facts import Operand, alignment_of, divisors_of
+from rollergen.program.model.facts import Facts, Operand, alignment_of, divisors_of
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose, gcd, least, most
 from rollergen.program.rprogram import LANE
@@ -25,10 +25,13 @@ def evaluate_lanes(index: Index, coordinates: dict[str, np.ndarray], shape: tupl
 
 def lanes_apart(nest: Nest, operand: Operand, lane: int) -> int:
     """Elements between neighbouring lanes where that is 1 or 2 (a vector, or every other element of two); else 0."""
-    loop = nest.loops[lane]
-    coordinates = {axis: np.zeros(nest.lanes, dtype=np.int64) for axis in operand.offset.axes()}
-    coordinates[loop.axis] = np.arange(nest.lanes)
-    apart = set(np.diff(evaluate_lanes(operand.offset, coordinates, (nest.lanes,))).tolist())
+    return _steps_apart(operand.offset, nest.loops[lane].axis, nest.lanes)
+
+
+@lru_cache(maxsize=1024)
+def _steps_apart(offset: Index, axis: str, lanes: int) -> int:
+    places = evaluate_lanes(offset, {axis: np.arange(lanes)}, (lanes,))
+    apart = set(np.diff(places).tolist())
     return apart.pop() if apart in ({1}, {2}) else 0
 
 
@@ -72,7 +75,7 @@ def broken_share(nest: Nest, device: Device, operand: Operand, lane: int, *, rea
     if not read and masks_stores(nest, device) and not _wraps(operand, axis, lanes):
         return 0
     chosen = read and chosen_lanes(nest, operand, lane)
-    share: Number = _sampled_share(operand, nest.facts.extents, axis, lanes, read, chosen)
+    share: Number = _sampled_share(operand, nest.facts, axis, lanes, read, chosen)
     if nest.stage.guard(axis) == "mask" and not read:
         share = share + choose(nest.overhangs.get(axis, False), lanes / nest.facts.extents[axis], 0)
     return least(share, 1.0)
@@ -112,9 +115,8 @@ def _cuts(atom: Atom, axis: str, lanes: int) -> bool:
 SAMPLED_VECTORS = 1024
 
 
-def _sampled_share(
-    operand: Operand, extents: Mapping[str, int], axis: str, lanes: int, read: bool, chosen: bool
-) -> float:
+@lru_cache(maxsize=256)
+def _sampled_share(operand: Operand, facts: Facts, axis: str, lanes: int, read: bool, chosen: bool) -> float:
     """Of vectors spread evenly over the operand's axes, the share that is neither whole (reads: in a straight line, or
     `chosen` from a window) nor altogether outside.
 
@@ -130,10 +132,10 @@ def _sampled_share(
     for n, name in enumerate(names):
         spread = (number * np.sqrt(_PRIMES[n % len(_PRIMES)]) % 1.0)[:, None]
         if name == axis:
-            vectors = max(1, extents[axis] // lanes)
+            vectors = max(1, facts.extents[axis] // lanes)
             values[name] = (spread * vectors).astype(np.int64) * lanes + np.arange(lanes)
         else:
-            values[name] = (spread * extents[name]).astype(np.int64) + np.zeros(lanes, dtype=np.int64)
+            values[name] = (spread * facts.extents[name]).astype(np.int64) + np.zeros(lanes, dtype=np.int64)
     places = np.broadcast_to(operand.offset.evaluate(values), (SAMPLED_VECTORS, lanes))
     passes = np.ones((SAMPLED_VECTORS, lanes), dtype=bool)
     for bound in operand.guard:
