@@ -7,7 +7,9 @@ part of a step and has its price there.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from math import fsum
 
 from rollergen.importers.graph import Network
 from rollergen.network.images import is_image
@@ -29,10 +31,26 @@ def laid_out(network: Network, taking: bool, seconds: Callable[[Step], float]) -
     last: set[str] = set()
     for group in groups:
         touched = [number for number, step in enumerate(plain) if group & _names(step)]
-        sum_of = lambda steps, touched=touched: sum(seconds(steps[number]) for number in touched)
-        if sum_of(moved) < sum_of(plain):
+        if _exceeds([plain[n] for n in touched], [moved[n] for n in touched], seconds):
             last |= group
     return (moved if last == names else steps_of(network, taking, last)), frozenset(last)
+
+
+def _exceeds(steps: Sequence[Step], others: Sequence[Step], seconds: Callable[[Step], float]) -> bool:
+    """Whether `steps` take more seconds than the `others`, which stand for them one by one.
+
+    Steps of which the others take longest come first, and what decides nothing any more is not looked at: to find how
+    long a step takes is to construct its kernel."""
+    times = [seconds(one) for one in others]
+    alike: dict[str, float] = defaultdict(float)
+    for step, time in zip(steps, times, strict=True):
+        alike[step.alike] += time  # a kernel that many steps share is constructed once
+    limit, found = fsum(times), []
+    for step in sorted(steps, key=lambda one: -alike[one.alike]):
+        found.append(seconds(step))
+        if fsum(found) > limit:
+            return True
+    return False
 
 
 def _free(network: Network, steps: Sequence[Step]) -> set[str]:

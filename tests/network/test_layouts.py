@@ -68,3 +68,17 @@ def test_either_layout_computes_the_model(monkeypatch, tmp_path):
         assert sum(one.compared for one in model.check(x)) > 100
         model.save(tmp_path / str(factor))
         np.testing.assert_array_equal(np.asarray(rg.load(tmp_path / str(factor))(x.numpy())), np.asarray(model(x)))
+
+
+def test_what_decides_nothing_any_more_is_not_priced():
+    made, _, _ = network()
+    priced = []
+
+    def seconds(step):
+        priced.append(step.outputs[0].shape)
+        return {(2, 7, 6, 8): 1.0, (2, 4, 7, 6): 1.0, (2, 8, 7, 6): 4.0}[step.outputs[0].shape]
+
+    steps, last = laid_out(made, True, seconds)
+    assert last and outputs(steps)[0] == (2, 7, 6, 8)
+    assert priced.count((2, 8, 7, 6)) == 1  # 4 seconds of one are more than 3 of all others
+    assert laid_out(made, True, lambda step: 1.0)[1] == frozenset()  # as long: images stay as the model has them
