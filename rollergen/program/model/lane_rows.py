@@ -3,7 +3,8 @@ programs apart."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,22 +15,32 @@ Row = tuple[int, ...]
 OfRows = Callable[[list[Row]], Sequence[float]]
 
 
-def per_decided(decided: Callable[..., OfRows], choices: tuple[Number, ...], columns: list[Number]) -> Number:
+def per_decided(
+    kind: Hashable, decided: Callable[..., OfRows], choices: tuple[Number, ...], columns: list[Number]
+) -> Number:
     """What ``decided(*choices)`` says of each program's row of `columns`, where the programs of a batch may differ in
-    what was chosen as well."""
-    count = len(choices)
+    what was chosen as well.
+
+    ``kind``: all that it depends on beside choices and columns.  Tiles of the operators of a model are much alike:
+    what was found is kept from batch to batch."""
+    count, known = len(choices), _known(kind)
 
     def of_rows(rows: list[Row]) -> list[float]:
-        alike: dict[Row, list[int]] = {}
-        for n, row in enumerate(rows):
-            alike.setdefault(row[:count], []).append(n)
-        found = [0.0] * len(rows)
-        for chosen, own in alike.items():
-            for n, one in zip(own, decided(*chosen)([rows[n][count:] for n in own]), strict=True):
-                found[n] = one
-        return found
+        lacking: dict[Row, list[Row]] = {}
+        for row in rows:
+            if row not in known:
+                lacking.setdefault(row[:count], []).append(row)
+        for chosen, own in lacking.items():
+            known.update(zip(own, decided(*chosen)([row[count:] for row in own]), strict=True))
+        return [known[row] for row in rows]
 
     return per_distinct_rows(of_rows, [*choices, *columns])
+
+
+@lru_cache(maxsize=64)
+def _known(kind: Hashable) -> dict[Row, float]:
+    """What was found for rows of one kind."""
+    return {}
 
 
 def by_lanes(

@@ -72,7 +72,15 @@ def fill_service(
 
         return by_lanes(service, count, nest.lockstep, threads=count)
 
-    return per_decided(decided, (copy.vector, copy.padding if shared else 0), columns)
+    dealt = nest.lockstep, order, copy.runs, operand.itemsize
+    place = (copy.panel, copy.swizzle) if shared else (operand, copy.order)
+    kind = shared, _served_by(target), dealt, place
+    return per_decided(kind, decided, (copy.vector, copy.padding if shared else 0), columns)
+
+
+def _served_by(layer: MemoryLayer) -> tuple[int, ...]:
+    """What `_serve` looks at of a layer."""
+    return layer.banks, layer.bank_bytes, layer.transaction_bytes
 
 
 def _unit(nest: Nest, copy: Copy, axis: str) -> Number:
@@ -113,22 +121,22 @@ def thread_service(nest: Nest, device: Device, operand: Operand, width_bytes: Nu
     if layer is None or nest.lockstep == 1:
         return 1
     serve = lambda places, width: _serve(places, width, layer, merge=False)
-    return _at_threads(nest, operand, width_bytes, serve)
+    return _at_threads(nest, operand, width_bytes, serve, _served_by(layer))
 
 
 def thread_transactions(nest: Nest, operand: Operand, line: int) -> Number:
     """Lines of ``line`` bytes that the threads of an execution width touch together, an element each, at their own
     coordinates."""
     serve = lambda places, width: [transactions(row, width, line) for row in places]
-    return _at_threads(nest, operand, operand.itemsize, serve)
+    return _at_threads(nest, operand, operand.itemsize, serve, (line,))
 
 
 Serve = Callable[[np.ndarray, int], Sequence[float]]
 """What is asked of byte addresses [accesses, lanes] of so many bytes each."""
 
 
-def _at_threads(nest: Nest, operand: Operand, width_bytes: Number, serve: Serve) -> Number:
-    """What `serve` says of accesses of `width_bytes`."""
+def _at_threads(nest: Nest, operand: Operand, width_bytes: Number, serve: Serve, asked: tuple[int, ...]) -> Number:
+    """What `serve` says of accesses of `width_bytes`; ``asked``: what it depends on."""
     parallel = nest.positions(*PARALLEL)
     axes = [nest.loops[p].axis for p in parallel]
 
@@ -142,7 +150,8 @@ def _at_threads(nest: Nest, operand: Operand, width_bytes: Number, serve: Serve)
 
         return by_lanes(service, len(axes), nest.lockstep)
 
-    return per_decided(decided, (width_bytes,), _telling_apart(nest, operand, parallel))
+    kind = operand, asked, nest.lockstep, tuple(axes)
+    return per_decided(kind, decided, (width_bytes,), _telling_apart(nest, operand, parallel))
 
 
 def _telling_apart(nest: Nest, operand: Operand, parallel: tuple[int, ...]) -> list[Number]:
@@ -190,4 +199,5 @@ def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: Number) ->
 
     # Where nothing is swizzled the width of the fill's vectors moves no place.
     vector = copy.vector if copy.swizzle > 1 else 1
-    return per_decided(decided, (width_bytes, vector, copy.padding), columns)
+    kind = _served_by(layer), nest.lockstep, tuple(dims), len(shape), itemsize, copy.panel, copy.swizzle
+    return per_decided(kind, decided, (width_bytes, vector, copy.padding), columns)
