@@ -51,14 +51,15 @@ class BackgroundCompiler:
 @contextmanager
 def compiled_in_background(executor: RuntimeExecutor, sources: Iterable[Source]) -> Iterator[BackgroundCompiler]:
     """The executor, at work on the sources already where it has a core to do so beside the caller."""
-    cores = _cores()
-    threads = cores if isinstance(executor.runtime, CudaRuntime) else 1
-    ahead = BackgroundCompiler(executor, sources if cores > 1 else (), threads)
+    available = cores()
+    threads = available if isinstance(executor.runtime, CudaRuntime) else 1
+    ahead = BackgroundCompiler(executor, sources if available > 1 else (), threads)
     try:
         yield ahead
     finally:
         ahead.close()
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

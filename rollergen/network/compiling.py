@@ -16,6 +16,7 @@ from rollergen.importers import torch_models
 from rollergen.importers.graph import Network
 from rollergen.kernel import Kernel
 from rollergen.measure.outcome import Progress, silent
+from rollergen.network.ahead import CompilingAhead
 from rollergen.network.layouts import Laid, laid_out
 from rollergen.network.model import Model
 from rollergen.network.partition import Step, steps_of
@@ -75,67 +76,71 @@ def compile(
     stored = Stored(network, terms_of(target, top_k, profile, options), cache)
     if (found := stored.find()) is not None:
         return found
-    kernels: dict[str, Kernel] = {}
     made: list[tuple[Step, Kernel | None]] = []
     progress = progress or silent
-    key_of = _keys(target)
     settings: Any = {"top_k": top_k, "profile": profile, "cache": cache, "options": options}
-    priced = settings if unmeasured else settings | {"top_k": UNMEASURED, "profile": False}
-    steps, last = _steps(network, target, priced, kernels if unmeasured else {})
-    for number, step in enumerate(steps):
-        progress("steps", number, len(steps))
-        if step.defined is None:
-            made.append((step, None))
-            continue
-        try:
-            key = key_of(step)
-            if key not in kernels:
-                expression, given = step.defined()
-                kernels[key] = build(expression, target, inputs=given, **settings)
-        except _NO_KERNEL as error:
-            made += [(Step((one,), one.inputs, one.outputs, reason=str(error)), None) for one in step.nodes]
-        else:
-            made.append((step, kernels[key]))
+    first_choices = settings | {"top_k": UNMEASURED, "profile": False}
+    with CompilingAhead(target) as ahead:
+        kernel_of = _kernels(target, settings, ahead if unmeasured else None)
+        priced = kernel_of if unmeasured else _kernels(target, first_choices)
+        steps, last = _steps(network, target, priced)
+        for number, step in enumerate(steps):
+            progress("steps", number, len(steps))
+            if step.defined is None:
+                made.append((step, None))
+                continue
+            try:
+                made.append((step, kernel_of(step)))
+            except _NO_KERNEL as error:
+                made += [(Step((one,), one.inputs, one.outputs, reason=str(error)), None) for one in step.nodes]
     stored.keep(made, last)
     return Model(network, [step for step, _ in made], tuple(kernel for _, kernel in made), target)
 
 
-def _steps(network: Network, target: Device, settings: dict[str, Any], kernels: dict[str, Kernel]) -> Laid:
-    """Of CPUs, images in the layout that is predicted to be faster; ``kernels``: where those that are built with
-    ``settings`` to predict it are kept."""
+def _steps(network: Network, target: Device, kernel_of: Callable[[Step], Kernel]) -> Laid:
+    """Of CPUs, images in the layout that is predicted to be faster."""
     if target.kind.threads or target.kind.machine is not None:
         return steps_of(network, target.kind.machine is None), frozenset()
-    key_of = _keys(target)
 
     def seconds(step: Step) -> float:
         if step.defined is None:
             return 0.0
         try:
-            key = key_of(step)
-            if key not in kernels:
-                expression, given = step.defined()
-                kernels[key] = build(expression, target, inputs=given, **settings)
+            return kernel_of(step).predicted_time
         except _NO_KERNEL:
             return math.inf
-        return kernels[key].predicted_time
 
     return laid_out(network, True, seconds)
 
 
-def _keys(target: Device) -> Callable[[Step], str]:
-    """Gives a text that is the same for steps that one kernel can run; of those alike one is looked at."""
-    known: dict[str, str] = {}
+def _kernels(
+    target: Device, settings: dict[str, Any], ahead: CompilingAhead | None = None
+) -> Callable[[Step], Kernel]:
+    """Gives a step's kernel; those that one kernel can run have the same, and of those alike one is looked at.
+    ``settings``: of their builds; ``ahead``: what compiles them meanwhile."""
+    keys: dict[str, str] = {}
+    kernels: dict[str, Kernel] = {}
 
     def key_of(step: Step) -> str:
-        if step.alike and step.alike in known:
-            return known[step.alike]
+        if step.alike and step.alike in keys:
+            return keys[step.alike]
         assert step.expression is not None
         key = expression_text(canonicalize(step.expression, step.given, row_limits(target)))
         if step.alike:
-            known[step.alike] = key
+            keys[step.alike] = key
         return key
 
-    return key_of
+    def kernel_of(step: Step) -> Kernel:
+        key = key_of(step)
+        if key not in kernels:
+            assert step.defined is not None
+            expression, given = step.defined()
+            kernels[key] = build(expression, target, inputs=given, **settings)
+            if ahead is not None:
+                ahead.begin(kernels[key])
+        return kernels[key]
+
+    return kernel_of
 
 
 def _network(model: Any, example_inputs: Any) -> Network:

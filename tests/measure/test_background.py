@@ -87,7 +87,7 @@ def test_closing_begins_nothing_more():
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_a_second_core_is_what_it_takes(cores, monkeypatch):
-    monkeypatch.setattr(module, "_cores", lambda: cores)
+    monkeypatch.setattr(module, "cores", lambda: cores)
     executor = executor_for(resolve("cpu"))
     threads = []
     monkeypatch.setattr(executor, "prepare", lambda source: threads.append(threading.current_thread()))
@@ -97,7 +97,7 @@ def test_a_second_core_is_what_it_takes(cores, monkeypatch):
 
 
 def test_nothing_is_compiled_any_more_when_candidates_are_timed(monkeypatch):
-    monkeypatch.setattr(module, "_cores", lambda: 2)
+    monkeypatch.setattr(module, "cores", lambda: 2)
     closed, timed = [], []
     close, time_calmly = BackgroundCompiler.close, clocks.time_calmly
     monkeypatch.setattr(BackgroundCompiler, "close", lambda self: (closed.append(len(timed)), close(self)))
@@ -108,7 +108,7 @@ def test_nothing_is_compiled_any_more_when_candidates_are_timed(monkeypatch):
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_a_profiled_build_finds_the_same_candidates_either_way(cores, monkeypatch):
-    monkeypatch.setattr(module, "_cores", lambda: cores)
+    monkeypatch.setattr(module, "cores", lambda: cores)
     expression = rg.ops.relu(rg.tensor("X", (1000,)), name="Y")
     kernel = rg.build(expression, "cpu", cache=False, profile=True)
     assert all(one.state == "passed" and one.compile_s >= 0 for one in kernel.candidates)

@@ -58,7 +58,7 @@ def test_either_layout_computes_the_model(monkeypatch, tmp_path):
     with torch.no_grad():
         want = module(x).numpy()
     for factor in (0.5, 2.0):  # of what steps take that touch a moved image
-        steps = lambda network, target, cache, options, factor=factor: laid_out(
+        steps = lambda network, target, kernel_of, factor=factor: laid_out(
             network, True, lambda step: factor if step.outputs[0].shape[-1] == 8 else 1.0
         )
         monkeypatch.setattr("rollergen.network.compiling._steps", steps)

@@ -96,7 +96,7 @@ def test_images_that_lie_channels_last_are_found_as_they_lie(monkeypatch, found_
     from rollergen.network.layouts import laid_out
 
     faster = lambda step: moved if step.outputs[0].shape[-1] == 8 else 1.0
-    steps = lambda known, target, cache, options: laid_out(known, True, faster)
+    steps = lambda known, target, kernel_of: laid_out(known, True, faster)
     monkeypatch.setattr("rollergen.network.compiling._steps", steps)
     module, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 4, 3)).eval(), torch.randn(1, 3, 9, 9)
     made = rg.compile(module, (x,), "cpu", profile=False)
