@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import inf, prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,21 +36,31 @@ def footprint_bytes(op: TensorOp, tile: Tile) -> int:
     return sum([prod([tile.get(axis, 1) for axis in load.axes()]) * ITEMSIZE[load.dtype] for load in op.body_loads()])
 
 
-def traffic_bytes(op: TensorOp, tile: Tile) -> int:
-    """Bytes that all operands move into the layer over the whole computation with this tile."""
-    return _steps(op, tile) * footprint_bytes(op, tile)
-
-
 def _steps(op: TensorOp, tile: Tile) -> int:
     return prod([-(-axis.extent // tile.get(axis.name, 1)) for axis in op.axes])
 
 
+class Reuse(NamedTuple):
+    """A tile with what growth compares: bytes of the operand tiles of one step, and how many steps there are."""
+
+    tile: Tile
+    footprint_bytes: int
+    steps: int
+
+    @staticmethod
+    def of(op: TensorOp, tile: Tile) -> Reuse:
+        return Reuse(tile, footprint_bytes(op, tile), _steps(op, tile))
+
+    def score(self, larger: Reuse) -> float:
+        """Traffic saved per byte of footprint added when the tile grows to the larger one."""
+        saved = self.steps * self.footprint_bytes - larger.steps * larger.footprint_bytes
+        added = larger.footprint_bytes - self.footprint_bytes
+        return saved / added if added > 0 else inf if saved > 0 else 0.0
+
+
 def reuse_score(op: TensorOp, tile: Tile, axis: str, extent: int) -> float:
-    """Traffic saved per byte of footprint added when `axis` grows to `extent`."""
-    grown = {**tile, axis: extent}
-    before, after = footprint_bytes(op, tile), footprint_bytes(op, grown)
-    saved = _steps(op, tile) * before - _steps(op, grown) * after
-    return saved / (after - before) if after > before else inf if saved > 0 else 0.0
+    """The score of the tile whose `axis` grows to `extent`."""
+    return Reuse.of(op, tile).score(Reuse.of(op, {**tile, axis: extent}))
 
 
 def grow_registers(op: TensorOp, roles: Roles, device: Device) -> list[Tile]:
@@ -62,7 +73,7 @@ def grow_registers(op: TensorOp, roles: Roles, device: Device) -> list[Tile]:
     # Fragments and addresses take the rest: a row of operands, or half of a file of scalars.
     most = registers - 6 if lanes > 1 else min(64, registers // 2)
     held = lambda tile: prod(tile[axis] for axis in axes) // lanes * op.components
-    return _grow(op, start, axes, unit, lambda tile: held(tile) <= most)
+    return _grow(op, start, axes, unit, lambda reuse: held(reuse.tile) <= most)
 
 
 def grow_layer(
@@ -74,7 +85,7 @@ def grow_layer(
     step = min(aligned_multiple(op, roles.k, device, rules), op.axis(roles.k).extent)
     unit = {**{axis: registers[axis] for axis in axes}, roles.k: step}
     capacity = (layer.capacity_bytes - layer.reserved_bytes) // 2
-    fits = lambda tile: footprint_bytes(op, tile) <= capacity
+    fits = lambda reuse: reuse.footprint_bytes <= capacity
     return _grow(op, {**registers, roles.k: step}, [*axes, roles.k], unit, fits)
 
 
@@ -168,22 +179,18 @@ def _panels(variant: Variant, device: Device, rules: AlignmentRules, lanes: int,
 
 
 def _grow(
-    op: TensorOp, tile: Tile, axes: Sequence[str], unit: Tile, fits: Callable[[Tile], bool]
+    op: TensorOp, tile: Tile, axes: Sequence[str], unit: Tile, fits: Callable[[Reuse], bool]
 ) -> list[Tile]:
     """Every tile on the way from `tile`, by multiples of `unit`, along the axis of the best reuse score."""
-    found = [tile]
+    found = [Reuse.of(op, tile)]
     while True:
+        tile = found[-1].tile
         larger = {axis: _next_extent(tile[axis], unit[axis], op.axis(axis).extent) for axis in axes}
-        scored = [
-            (reuse_score(op, tile, axis, extent), axis, extent)
-            for axis, extent in larger.items()
-            if extent and fits({**tile, axis: extent})
-        ]
+        grown = [(axis, extent, Reuse.of(op, {**tile, axis: extent})) for axis, extent in larger.items() if extent]
+        scored = [(found[-1].score(reuse), axis, extent, reuse) for axis, extent, reuse in grown if fits(reuse)]
         if not scored:
-            return found
-        _, axis, extent = max(scored)
-        tile = {**tile, axis: extent}
-        found.append(tile)
+            return [reuse.tile for reuse in found]
+        found.append(max(scored, key=lambda one: one[:3])[3])
 
 
 def _next_extent(current: int, unit: int, extent: int) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from rollergen.expr.guards import relative_to
 from rollergen.expr.index import Index
@@ -47,6 +48,7 @@ def _canonical(graph: Graph) -> Graph:
     return replace(graph, tensor_ops=tuple(canonical_op(one) for one in graph.tensor_ops))
 
 
+@lru_cache(maxsize=64)
 def canonical_op(op: TensorOp) -> TensorOp:
     """`op` simplified, trivial axes dropped, divided axes split, adjacent axes merged."""
     return fuse(split_axes(drop_trivial(simplify(op))))
