@@ -25,18 +25,37 @@ HOPELESS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """A stage that is made only where a program of it is: ``once``: it runs at build, so that no price needs it."""
+
+    make: Callable[[], Stage]
+    once: bool
+
+    @staticmethod
+    def of(stage: Stage) -> Pending:
+        """One that is made already."""
+        return Pending(lambda: stage, stage.once)
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
-    """Stages that compute one tensor op, in launch order.
+    """Stages that compute one tensor op: those that are ``before``, then its ``own``, in launch order.
 
     ``variant``: direct, packed n, padded, implicit GEMM, split 4, ...  ``split``: in how many parts a reduction is
     computed.
     """
 
     variant: str
-    stages: tuple[Stage, ...]
+    own: tuple[Stage, ...]
     temporaries: tuple[Buffer, ...]
     seconds: float
     split: int = 1
+    before: tuple[Pending, ...] = ()
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """All of them, in launch order."""
+        return (*[one.make() for one in self.before], *self.own)
 
     @property
     def key(self) -> Key:
@@ -44,8 +63,8 @@ class Candidate:
 
         The key is (variant, block tile, split, depth), with the threads and lanes that share one reduction or row.
         """
-        last = self.stages[-1]
-        main = last if (self.split == 1 or last.store.adds) and not last.winograd else self.stages[-2]
+        last = self.own[-1]
+        main = last if (self.split == 1 or last.store.adds) and not last.winograd else self.own[-2]
         depth = max([copy.depth for copy in main.copies], default=1)
         return self.variant, block_tile(main), self.split, depth, _sharers(main)
 
@@ -92,7 +111,7 @@ def prices(stages: Sequence[Stage], device: Device, variant: str) -> list[tuple[
 
 def candidates_text(some: Sequence[Candidate]) -> str:
     """Variants and block tiles of candidates that make one program."""
-    return variants_text([one.variant for one in some], [stage for one in some for stage in one.stages])
+    return variants_text([one.variant for one in some], [stage for one in some for stage in one.own])
 
 
 def variants_text(variants: Sequence[str], stages: Sequence[Stage]) -> str:
@@ -152,11 +171,11 @@ def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
     """The candidates by predicted time, then by the program's own text, so that ties fall the same everywhere."""
     alike: dict[Key, list[Candidate]] = {}
     for one in candidates:
-        alike.setdefault((one.seconds, len(one.stages), one.variant), []).append(one)
+        alike.setdefault((one.seconds, len(one.before) + len(one.own), one.variant), []).append(one)
     ordered = []
     for key in sorted(alike):
         tied = alike[key]
-        ordered += tied if len(tied) == 1 else sorted(tied, key=lambda one: repr([s.loops for s in one.stages]))
+        ordered += tied if len(tied) == 1 else sorted(tied, key=lambda one: repr([s.loops for s in one.own]))
     return ordered
 
 
@@ -189,7 +208,7 @@ def _distinct(candidates: Iterable[Candidate], per_key: int) -> Iterator[Candida
         alike = programs.setdefault(one.key, [])
         if len(alike) >= per_key:
             continue
-        decided = [_DECIDED(stage) for stage in one.stages]
+        decided = [_DECIDED(stage) for stage in one.own]
         if decided not in alike:
             alike.append(decided)
             yield one

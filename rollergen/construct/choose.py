@@ -104,7 +104,8 @@ def _of_call(op: TensorOp, found: tuple[Candidate, ...]) -> tuple[Candidate, ...
     """The candidates as calls run them: of what is made once the best, which takes no call any time."""
     if not op.output.constant:
         return found
-    return (replace(found[0], stages=tuple([replace(stage, once=True) for stage in found[0].stages]), seconds=0.0),)
+    once = tuple([replace(stage, once=True) for stage in found[0].stages])
+    return (replace(found[0], own=once, before=(), seconds=0.0),)
 
 
 def _of_machine(machine: Machine, graph: Graph, device: Device, top_k: int) -> tuple[Ranked, ...]:
@@ -215,7 +216,7 @@ def _admitted(
     wasted = lambda one: 0.0 if limit is None else max(waste_of(stage) for stage in one.stages)
     for one, waste in standing(candidates, wasted, lambda one: candidates_text([one])):
         if not isfinite(one.seconds):
-            for stage in one.stages:
+            for stage in one.own:
                 ledger.unfit(price_stages([stage], device), device)
         elif room is not None and size_bytes(one.temporaries) > room:
             ledger.reject(BACKING_STORE)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from rollergen.construct.candidate import Candidate, assembled, cheapest, price, rounded
+from rollergen.construct.candidate import Candidate, Pending, assembled, cheapest, price, rounded
 from rollergen.construct.reductions import sums_stage
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
@@ -18,10 +18,11 @@ from rollergen.space.engine import Tally
 from rollergen.tile.rules import AlignmentRules
 
 
-def copy_stages(copies: Sequence[TensorOp], device: Device) -> tuple[Stage, ...]:
+def pending_copies(copies: Sequence[TensorOp], device: Device) -> tuple[Pending, ...]:
     """The cheapest stage of each; what is made of constants alone runs once."""
     once = _made_once(copies)
-    return tuple([replace(copy_stage(copy, device), once=copy.output.name in once) for copy in copies])
+    make = lambda copy: replace(copy_stage(copy, device), once=copy.output.name in once)
+    return tuple([Pending(partial(make, copy), copy.output.name in once) for copy in copies])
 
 
 def copy_seconds(copies: Sequence[TensorOp], device: Device) -> float:
@@ -33,11 +34,11 @@ def copy_seconds(copies: Sequence[TensorOp], device: Device) -> float:
 
 def behind(copies: Sequence[TensorOp], found: Iterable[Candidate], device: Device) -> Iterator[Candidate]:
     """Candidates of a contraction, each behind the copies that it waits for, with their price at every call."""
-    stages = copy_stages(copies, device)
+    stages = tuple([one.make() for one in pending_copies(copies, device)])
     made = tuple(copy.output for copy in copies)
     seconds = price(stages, device) if stages else 0.0
     for one in found:
-        whole = replace(one, stages=(*stages, *one.stages), temporaries=(*made, *one.temporaries))
+        whole = replace(one, own=(*stages, *one.own), temporaries=(*made, *one.temporaries))
         yield replace(whole, seconds=rounded(seconds + one.seconds))
 
 

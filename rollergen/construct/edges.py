@@ -56,5 +56,5 @@ def _joined(one: Candidate, edges: list[Candidate], variant: str) -> Candidate:
         temporaries += [names.get(buffer.name, buffer) for buffer in edge.temporaries]
         seconds += edge.seconds
     return replace(
-        one, variant=variant, stages=tuple(stages), temporaries=tuple(temporaries), seconds=rounded(seconds)
+        one, variant=variant, own=tuple(stages), before=(), temporaries=tuple(temporaries), seconds=rounded(seconds)
     )

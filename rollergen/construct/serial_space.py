@@ -10,8 +10,8 @@ from math import gcd, prod
 
 import numpy as np
 
-from rollergen.construct.candidate import Candidate, candidate, rounded
-from rollergen.construct.copies import copy_seconds, copy_stages
+from rollergen.construct.candidate import Candidate, rounded
+from rollergen.construct.copies import copy_seconds, pending_copies
 from rollergen.construct.drafts import SIZES, Draftable, drafted
 from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
@@ -71,7 +71,7 @@ def _prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) ->
     while one is computed, where the model sees a gain.  (What neighbouring taps of windows read is mostly there.)"""
     found = []
     for structure, plain in made:
-        stage = plain.stages[-1]
+        (stage,) = plain.own
         n = structure.variant.roles.n
         panels = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == n]
         if panels and not (structure.packed or structure.staged or structure.variant.roles.taps):
@@ -175,9 +175,8 @@ class Structure:
     def candidate(self, stage: Stage, device: Device, seconds: float) -> Candidate:
         """A program of this structure with its copies; ``seconds``: the price of all."""
         variant = self.name + (", next panel prefetched" if stage.prefetch >= 0 else "")
-        copies = self.packing.copy_stages(device)
         temporaries: tuple[Buffer, ...] = tuple(copy.output for copy in self.packing.copies)
-        return candidate(variant, (*copies, stage), temporaries, device, seconds=seconds)
+        return Candidate(variant, (stage,), temporaries, seconds, before=pending_copies(self.packing.copies, device))
 
 
 def _several_sums(op: TensorOp) -> bool:
@@ -194,10 +193,7 @@ def _steps_written_out(op: TensorOp, k: str) -> int:
 
 
 class Packing:
-    """The copies before a contraction: the variant's own, and operands packed into panels of `width`.
-
-    Their stages are made on first use: most packings are never worth it.
-    """
+    """The copies before a contraction: the variant's own, and operands packed into panels of `width`."""
 
     def __init__(self, variant: Variant, width: int, loads: tuple[Load, ...], pad_value: float = 0.0):
         copies, op = [], variant.op
@@ -206,13 +202,7 @@ class Packing:
             copies.append(copy)
         self.loads, self.op = loads, op
         self.copies = joined((*variant.copies, *copies), op)
-        self._stages: tuple[Stage, ...] | None = None
         self._seconds: float | None = None
-
-    def copy_stages(self, device: Device) -> tuple[Stage, ...]:
-        if self._stages is None:
-            self._stages = copy_stages(self.copies, device)
-        return self._stages
 
     def copy_seconds(self, device: Device) -> float:
         """Seconds of the copies that run at every call."""

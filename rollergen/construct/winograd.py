@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from rollergen.construct.candidate import Candidate, candidate, cheapest
+from rollergen.construct.candidate import Candidate, Pending, cheapest, price
 from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.ledger import Ledger
 from rollergen.expr.tensor_op import TensorOp
@@ -35,9 +35,13 @@ def winograd_candidates(
         weight = replace(weight, name="weights", once=True)
         image, output = replace(image, name="tiles"), replace(output, name="sums", winograd=m)
         made = (found.weight.output, found.image.output, found.products.output)
+        before = Pending.of(weight), Pending.of(image)
         for one in products(found.products):
-            stages = (weight, image, *one.stages, output)
-            yield candidate(f"winograd {m} x {m}, {one.variant}", stages, (*made, *one.temporaries), device)
+            called = (image, *[copy.make() for copy in one.before if not copy.once], *one.own, output)
+            yield Candidate(
+                f"winograd {m} x {m}, {one.variant}", (*one.own, output), (*made, *one.temporaries),
+                price(called, device), before=(*before, *one.before),
+            )  # fmt: skip
 
 
 def _cheapest(op: TensorOp, device: Device, rules: AlignmentRules) -> Stage | None:

@@ -11,6 +11,7 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.candidate import best
 from rollergen.construct.choose import choice, op_candidates
+from rollergen.construct.copies import copy_stage
 from rollergen.construct.grow import footprint_bytes, grow_layer, grow_registers, reuse_score, scale_out, staging_layers
 from rollergen.construct.notes import construction_notes
 from rollergen.errors import DoesNotFitError
@@ -113,7 +114,7 @@ def test_at_most_half_of_the_candidates_have_one_variant_while_there_are_others_
     *outer, last = one.stages[0].loops
     tiles = lambda n: replace(one.stages[0], loops=(*outer, replace(last, extent=1000 + n)))
     made = [
-        replace(one, variant=variant, seconds=seconds, stages=(tiles(n),))
+        replace(one, variant=variant, seconds=seconds, own=(tiles(n),))
         for n, (variant, seconds) in enumerate([("a", 1.0), ("a", 2.0), ("a", 3.0), ("b", 3.5), ("a", 4.0), ("b", 9.0)])
     ]
     assert [x.seconds for x in best(made, 4)] == [1.0, 2.0, 3.0, 3.5]
@@ -190,3 +191,13 @@ def test_programs_that_spill_rank_by_what_that_costs():
     spilled = [bool(one.spilled) for one in priced]
     assert any(spilled) and not all(spilled) and sorted(spilled) != spilled
     assert [one.seconds for one in priced] == sorted(one.seconds for one in priced)
+
+
+def test_copies_of_constants_are_made_for_programs_alone():
+    made = lambda: copy_stage.cache_info().misses
+    op = canonicalize(rg.ops.matmul(rg.tensor("A", (192, 256)), rg.tensor("B", (256, 320), constant=True))).tensor_ops[0]
+    copy_stage.cache_clear()
+    found = op_candidates(op, AVX512, AlignmentRules(), 10)
+    waiting = [one for one in found if one.before]
+    assert waiting and made() == 0
+    assert waiting[0].stages[0].once and made() == 1
