@@ -5,6 +5,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.expr.operators.formulas import FORMULAS
+from rollergen.expr.reads import given_tensors
 from tests.expr.operators.oracle import F, agree, given, torch
 
 ops = rg.ops
@@ -126,3 +127,11 @@ def test_integers_of_64_bits_to_a_negative_power_are_0_but_for_1():
     a, b = np.array([2**63 - 1, 1 - 2**63, -1, -1, 1, 3]), np.array([-1, -2, -3, -2, -5, -1])
     x, y = (rg.tensor(name, a.shape, "int64") for name in "xy")
     agree(ops.pow(x, y), [a, b], torch.pow(torch.tensor(a), torch.tensor(b)))
+
+
+@pytest.mark.parametrize("name", sorted(row.name for row in FORMULAS.values() if row.operands == 2))
+def test_arrays_come_in_the_order_of_the_operands(name):
+    """Inputs are found as they appear in the formula, whichever operand that mentions first."""
+    dtype = "int32" if name.startswith("bitwise") else "bool" if name.startswith("logical") else "float32"
+    x, y = rg.tensor("x", (3,), dtype), rg.tensor("y", (3,), dtype)
+    assert [one.label for one in given_tensors((getattr(ops, name)(x, y),))] == ["x", "y"]
