@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from rollergen.construct.candidate import (
     Candidate,
     assembled,
@@ -123,8 +125,8 @@ def _shaped(
     for steps in (_PANEL_STEPS,) if instruction.is_asynchronous else _STEPS:
         if steps > 1 and steps * instruction.k >= 2 * k_extent and not instruction.is_asynchronous:
             continue
-        for depth, boxes, producer in _filled(depths, instruction, device, rules):
-            plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth, boxes=boxes, producer=producer)
+        for depth, how in _filled(depths, instruction, device, rules):
+            plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth, **how)
             drafted = lambda some, plan=plan: _draft(op, roles, plan, some, device, rules, ledger)
             said = lambda some, plan=plan: f"{name}: {len(some)} tiles of {plan_text(plan)}"
             for _, found in in_pieces(points, drafted, len, Points.where, said):
@@ -136,12 +138,16 @@ def _shaped(
 
 def _filled(
     depths: tuple[int, ...], instruction: Instruction, device: Device, rules: AlignmentRules
-) -> list[tuple[int, bool, bool]]:
-    """(buffers, whether a copy engine fills them, whether told by a producer) that are tried."""
-    found = [(depth, False, False) for depth in depths]
+) -> list[tuple[int, dict[str, bool]]]:
+    """(buffers, how they are filled: fields of `MatrixPlan`) that are tried."""
+    found: list[tuple[int, dict[str, bool]]] = [(depth, {}) for depth in depths]
     if instruction.is_asynchronous and device.kind.box_copies and rules.shapes.box_copies:
-        producers = (False, True) if rules.shapes.producers else (False,)
-        found += [(depth, True, producer) for depth in depths if depth in _RING for producer in producers]
+        ways = [{"boxes": True}]
+        if rules.shapes.producers:
+            ways.append({"boxes": True, "producer": True})
+        if rules.shapes.producers and rules.shapes.persistent_grids:
+            ways.append({"boxes": True, "producer": True, "persistent": True})
+        found += [(depth, way) for depth in depths if depth in _RING for way in ways]
     return found
 
 
@@ -169,7 +175,10 @@ def _draft(
     priced = price_batch(stage, device)
     ledger.unfit(priced, device)
     picked = []
+    launched = np.broadcast_to(stage.block_order.launched, len(points))
     for at in lowest(priced.seconds, 32):
+        if plan.persistent and not launched[at]:  # the same as without
+            continue
         one = sized(lambda column, at=at: int(column[at]))
         resident = int(priced.resident_blocks[at])
         block = one.fm * one.gm * instruction.m, one.fn * one.gn * instruction.n

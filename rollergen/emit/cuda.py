@@ -157,7 +157,7 @@ class Cuda(CudaVectors):
                 return ["return;"]
             case StartBarriers(pointer, count, arrivals):
                 return [f"start_barriers({pointer.name}, {count}, {arrivals});"]
-            case FreeTile(pointer, number):
+            case FreeTile(pointer, number, _):
                 return [f"free_tile({self.address(pointer, number, 1, False)});"]
             case WaitTile(pointer, number, parity):
                 return [f"wait_tile({self.address(pointer, number, 1, False)}, {self.index(parity)});"]

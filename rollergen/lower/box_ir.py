@@ -59,10 +59,12 @@ class WaitTile:
 
 @dataclass(frozen=True, slots=True)
 class FreeTile:
-    """Each warp arrives once at barrier ``number``: its products have read the tile."""
+    """Each warp arrives once at barrier ``number``: its products have read the tile, all but those of the latest
+    ``pending`` groups."""
 
     pointer: Pointer
     number: Index
+    pending: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Reduction
 from rollergen.hal.spec import Instruction
 from rollergen.lower import reductions
+from rollergen.lower.boxes import free_last
 from rollergen.lower.context import Context
 from rollergen.lower.copies import FRAGMENT_BYTES, Staged, corner_offset, positions_of, staged_access
 from rollergen.lower.expressions import Element, Pick, Pointer, Read
@@ -127,6 +128,7 @@ def _reduce_beside(
     descend(context, place, nest.tile_depth, phase, lambda here: _multiply_beside(context, here, matrices, components))
     elements = prod(positions_of(nest, digits) for digits in components[0].indices)
     out.collective(WaitProducts(tuple(one.name for one in components), components[0].dtype, elements))
+    free_last(context, place)
 
 
 def _multiply_beside(

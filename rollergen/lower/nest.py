@@ -145,6 +145,11 @@ class Nest:
     def blocks(self) -> int:
         return prod([loop.extent for _, loop in self.grid])
 
+    @property
+    def launched(self) -> int:
+        """Blocks of a persistent grid (see `BlockOrder`); 0: it is none."""
+        return self.stage.block_order.launched
+
     @cached_property
     def threads(self) -> int:
         return prod([loop.extent for _, loop in self.parallel])

@@ -16,6 +16,7 @@ from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import Value, Within, loads
 from rollergen.lower import gathering, reductions
 from rollergen.lower.arithmetic import Scope, evaluate, evaluate_all
+from rollergen.lower.boxes import write_in_boxes
 from rollergen.lower.chains import write_chain
 from rollergen.lower.context import Context
 from rollergen.lower.copies import masked_lines
@@ -54,7 +55,13 @@ def write_nest(context: Context) -> None:
     outer = Phase(
         frozenset(range(nest.first_inner, nest.tile_depth)), nest.loads, nest.tile_depth, False, nest.lane
     )
-    descend(context, Place.outermost(nest), nest.first_inner, outer, lambda place: write_tile(context, place))
+    write = lambda own: descend(
+        own, Place.outermost(nest), nest.first_inner, outer, lambda place: write_tile(own, place)
+    )
+    if nest.boxes:
+        write_in_boxes(context, write)
+    else:
+        write(context)
 
 
 def write_tile(context: Context, place: Place) -> None:

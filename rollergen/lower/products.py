@@ -98,8 +98,8 @@ def _step(kernel: Kernel, statement: Statement, state: _State, sums: frozenset[s
             filled = statement.pointer.name in _filled(kernel)
             state.came, state.free = state.came or filled, state.free or not filled
         case FreeTile():
-            late = state.open or state.running > 1 or not state.apart
-            _refuse_if(late, kernel, statement, "EndProducts before it")
+            late = state.open or state.running > statement.pending or not state.apart
+            _refuse_if(late, kernel, statement, "products that ended, and a wait for them, before it")
         case BeginProducts():
             state.begun = True
         case MultiplyLocal():

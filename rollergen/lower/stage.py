@@ -97,16 +97,17 @@ def _begun(
     block, thread, step = names.fresh("block"), names.fresh("thread"), names.fresh("step")
     if opened:
         out.know(nest.argument, opened.bounds)
-    out.know(block, (0, nest.blocks - 1))
+    out.know(block, (0, stage.launched_blocks - 1))
     out.know(thread, (0, nest.threads - 1))
     for variable, loop in zip(nest.variables, nest.loops, strict=True):
         out.ranges[variable] = (0, loop.extent - 1)
     out.unrolled = frozenset([v for v, loop in zip(nest.variables, nest.loops, strict=True) if loop.kind == UNROLL])
-    define_grid(out, nest, block)
+    if not nest.launched:
+        define_grid(out, nest, block)
     define_threads(out, nest, thread)
     _define_lead(out, nest)
     staged = allocate_buffers(out, nest)
-    context = Context(out, nest, staged, thread_shares(nest, Index.axis(thread)), step)
+    context = Context(out, nest, staged, thread_shares(nest, Index.axis(thread)), step, block)
     return _Begun(entry, parameters, context, block, thread, resident_blocks)
 
 
@@ -118,7 +119,7 @@ def _kernel(stage: _Begun) -> Kernel:
         parameters=tuple(stage.parameters.values()),
         arguments=tuple(stage.parameters),
         body=out.body(),
-        blocks=nest.blocks,
+        blocks=nest.stage.launched_blocks,
         threads=nest.launched_threads,
         block_id=stage.block_id,
         thread_id=stage.thread_id,
@@ -232,6 +233,8 @@ def _table(nest: Nest, common: _Common) -> list[str]:
 def _tile(nest: Nest, common: _Common, tile: Mapping[str, int]) -> list[str]:
     beside = f" and {nest.launched_threads - nest.threads} that start copies" if nest.stage.compute.producer else ""
     lines = [f"{nest.blocks} blocks of {nest.threads} {'thread' if nest.threads == 1 else 'threads'}{beside}"]
+    if nest.launched:
+        lines[-1] += f"; {nest.launched} are launched, for one after the other"
     lines.append(f"tile of a block: {_block_tile(nest, common)}")
     if common.components:
         shape = " x ".join([f"{name} {tile.get(axis, 1)}" for axis, name, role, _ in common.axes if role == "spatial"])

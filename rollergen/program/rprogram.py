@@ -223,9 +223,14 @@ class BlockOrder:
     Swizzled blocks run, for the last two grid loops (p of P, q of Q), through groups of g = ``group_rows`` rows, each
     column by column, which keeps a wave's footprint square: ``group, rest = divmod(id, g * Q);
     rows = min(g, P - group * g); p = group * g + rest % rows; q = rest // rows``.
+
+    ``launched``: a persistent grid: so many blocks are launched, and block b computes what blocks b, b + launched, ...
+    of this order would, one after the other; its copies run ahead from one to the next.  0: a block is launched for
+    each.
     """
 
     group_rows: Count = 0
+    launched: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +335,11 @@ class Stage(_Remembered):
     @property
     def blocks(self) -> int:
         return prod(loop.extent for _, loop in self.of_kind(GRID))
+
+    @property
+    def launched_blocks(self) -> int:
+        """Blocks that the launch has, each of which computes one of `blocks` or several."""
+        return self.block_order.launched or self.blocks
 
     @property
     def threads(self) -> int:

@@ -3,7 +3,7 @@
 A flat table, children before parents and equal nodes once, so that depth of the text does not grow with
 the expression and a row can only refer to rows before it:
 
-    {"format": 15, "nodes": [["Loop", "i", 4, 1, "grid"], ..., ["RProgram", "cpu", [7], [9], [40], [], [], []]]}
+    {"format": 16, "nodes": [["Loop", "i", 4, 1, "grid"], ..., ["RProgram", "cpu", [7], [9], [40], [], [], []]]}
 
 A row is a node's type and its fields in the order of `node_types.NODES`; a node in a field is the number
 of its row; the last row is the program.  Numbers that JSON lacks are the texts "inf", "-inf" and "nan".
@@ -11,7 +11,7 @@ of its row; the last row is the program.  Numbers that JSON lacks are the texts 
 >>> from rollergen.program.rprogram import RProgram
 >>> program = RProgram("cpu", (), (), ())
 >>> to_json(program)
-{'format': 15, 'nodes': [['RProgram', 'cpu', [], [], [], [], [], []]]}
+{'format': 16, 'nodes': [['RProgram', 'cpu', [], [], [], [], [], []]]}
 >>> from_json(to_json(program)) == program
 True
 """
@@ -31,7 +31,7 @@ from rollergen.program.rprogram import RProgram
 
 __all__ = ["EXPRESSION_FORMAT", "FORMAT", "from_json", "from_text", "table", "to_json", "to_text"]
 
-FORMAT = 15
+FORMAT = 16
 """Counts changes of the rows.  Fields are only ever added, last and with a default that means what their absence
 meant, so that rows of earlier formats can be read."""
 

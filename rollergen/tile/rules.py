@@ -45,6 +45,8 @@ class CodeShapes:
     else each thread copies its part.
     ``producers``: an execution width of each block may do nothing but start copies of boxes; else one of the threads
     that compute does so, between barriers of the block.
+    ``persistent_grids``: a producer may serve several outputs of its block, one after the other, in a grid of one block
+    for each unit; else there is a block for each output.
     ``vectors_along_k``: a staged operand that is contiguous along the reduction stays so in a block's layer, copied
     past the registers in vectors, on devices that can; else its elements are copied one by one into columns.
     ``windows``: threads that reduce over sliding windows keep what neighbouring outputs share in registers, on
@@ -76,6 +78,7 @@ class CodeShapes:
     asynchronous_products: bool = True
     box_copies: bool = False
     producers: bool = True
+    persistent_grids: bool = True
     vectors_along_k: bool = True
     windows: bool = True
     transposed_vectors: bool = True

@@ -7,19 +7,45 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import rollergen as rg
 from rollergen.hal.compilers import nvrtc
 from rollergen.hal.load import load_device
 from rollergen.lower.ir import For, If
+from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.interpreter import interpret
 from tests.agreement.readers import assert_values, small_integers
-from tests.cuda.host import HostError, compiler
+from tests.cuda.host import COPIES_AT_ONCE, NEWEST_FIRST, PRODUCTS_LATE, REVERSE, HostError, compiler
 from tests.cuda.test_programs import executed
+from tests.matrices import T, matmul
 
 on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 compiled = pytest.mark.skipif(not nvrtc.is_installed(), reason="no NVRTC")
 H200 = load_device("h200")
 NAMES = {"float16": "wgmma", "bfloat16": "wgmma_bf16", "float32": "wgmma_tf32", "int8": "wgmma_s8"}
+MODES = (0, PRODUCTS_LATE | NEWEST_FIRST, COPIES_AT_ONCE | PRODUCTS_LATE | REVERSE, PRODUCTS_LATE | REVERSE)
+"""Copies late, both late, products late."""
 _ROUNDED = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+
+def drawn(number: int):
+    """(expression, plan) of a random product: shapes with remainders, dtypes, layouts, batches, tiles, buffers."""
+    random = np.random.default_rng(number)
+    dtype = ("float16", "bfloat16", "float32", "int8")[number % 4 if number % 8 < 4 else number % 2]
+    size = {"int8": 1, "float32": 4}.get(dtype, 2)
+    m, k, n = (int(random.integers(1, most // 16)) * 16 // size for most in (400, 700, 400))
+    k += 128 // size  # more than one tile
+    turned = {"transpose_a": bool(random.integers(2)), "transpose_b": bool(random.integers(2))}
+    if dtype in ("float32", "int8"):
+        turned = {"transpose_a": False, "transpose_b": True}
+    fm, fn, gm, gn, depth = (int(random.choice(some)) for some in ((1, 2), (8, 16, 24), (1, 2), (1, 2), (3, 4)))
+    if (64 * fm * gm + 8 * fn * gn) * 128 * depth > H200.limits.block_memory_bytes - 64:
+        fm, gn = 1, 1
+    if number % 5 == 0 and dtype == "float16":
+        batch = int(random.integers(2, 4))
+        expression = rg.ops.batch_matmul(T("A", (batch, m, k), dtype), T("B", (batch, k, n), dtype))
+    else:
+        expression = matmul(m, k, n, dtype, **turned)
+    return expression, MatrixPlan(NAMES[dtype], fm, fn, gm, gn, 4, depth, boxes=True, producer=number % 3 > 0)
 
 
 def assert_agree(expression, made, source, modes):

@@ -132,7 +132,11 @@ template <unsigned WARP> inline bool is_issuer()
     return threadIdx.x == WARP * 32 + (cuda_on_cpu::modes & cuda_on_cpu::REVERSE ? 31 : 0);
 }
 
-inline void free_tile(unsigned long long *barrier) { if (threadIdx.x % 32 == 0) cuda_on_cpu::count(barrier, 1, 0); }
+inline void free_tile(unsigned long long *barrier)
+{
+    if (threadIdx.x % 32 == 0) cuda_on_cpu::count(barrier, 1, 0);
+    if (cuda_on_cpu::modes & cuda_on_cpu::PRODUCTS_LATE) cuda_on_cpu::leave(cuda_on_cpu::WAITS, barrier);
+}
 
 inline void expect_bytes(unsigned long long *barrier, int bytes) { cuda_on_cpu::count(barrier, 1, bytes); }
 

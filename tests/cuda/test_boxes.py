@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 import rollergen as rg
@@ -29,39 +28,16 @@ from rollergen.program.layers import managed_bytes
 from rollergen.program.model import predict_stage
 from rollergen.program.serial import from_text, to_text
 from rollergen.tile.rules import CodeShapes
-from tests.cuda.beside import H200, NAMES, assert_agree, compiled, on_host, without, wrong
-from tests.cuda.host import COPIES_AT_ONCE, NEWEST_FIRST, PRODUCTS_LATE, REVERSE, seeded
+from tests.cuda.beside import H200, MODES, NAMES, assert_agree, compiled, drawn, on_host, without, wrong
+from tests.cuda.host import seeded
 from tests.matrices import T, gated, matmul, nhwc_convolution, planned
 
 BOXES = BuildOptions(shapes=CodeShapes(box_copies=True))
-MODES = (0, PRODUCTS_LATE | NEWEST_FIRST, COPIES_AT_ONCE | PRODUCTS_LATE | REVERSE, PRODUCTS_LATE | REVERSE)
-"""Copies late, both late, products late."""
 RING = MatrixPlan("wgmma", 1, 16, 2, 1, 4, 4, boxes=True)
 
 
 def in_boxes(program):
     return all(copy.boxes for copy in program.stages[-1].copies)
-
-
-def drawn(number: int):
-    """(expression, plan) of a random product: shapes with remainders, dtypes, layouts, batches, tiles, buffers."""
-    random = np.random.default_rng(number)
-    dtype = ("float16", "bfloat16", "float32", "int8")[number % 4 if number % 8 < 4 else number % 2]
-    size = {"int8": 1, "float32": 4}.get(dtype, 2)
-    m, k, n = (int(random.integers(1, most // 16)) * 16 // size for most in (400, 700, 400))
-    k += 128 // size  # more than one tile
-    turned = {"transpose_a": bool(random.integers(2)), "transpose_b": bool(random.integers(2))}
-    if dtype in ("float32", "int8"):
-        turned = {"transpose_a": False, "transpose_b": True}
-    fm, fn, gm, gn, depth = (int(random.choice(some)) for some in ((1, 2), (8, 16, 24), (1, 2), (1, 2), (3, 4)))
-    if (64 * fm * gm + 8 * fn * gn) * 128 * depth > H200.limits.block_memory_bytes - 64:
-        fm, gn = 1, 1
-    if number % 5 == 0 and dtype == "float16":
-        batch = int(random.integers(2, 4))
-        expression = rg.ops.batch_matmul(T("A", (batch, m, k), dtype), T("B", (batch, k, n), dtype))
-    else:
-        expression = matmul(m, k, n, dtype, **turned)
-    return expression, MatrixPlan(NAMES[dtype], fm, fn, gm, gn, 4, depth, boxes=True, producer=number % 3 > 0)
 
 
 @on_host

@@ -96,7 +96,7 @@ def test_what_a_launch_takes_at_least_is_no_more_than_it_takes(name, wake_us):
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_single_program_has_the_limiters_of_its_way_alone(alone):
-    waves = Waves(1, 1, {0: 1}, {0: 1.0}, 1)
+    waves = Waves(1, 1, 1, {0: 1}, {0: 1.0}, 1)
     one = Way(1.0, 1.0, waves, (("issue", 5.0, "overlaps"),), ())
     woken = Way(2.0, 2.0, waves, (("dram", 7.0, "overlaps"),), ())
     chosen = merged(alone, one, woken)

@@ -245,7 +245,10 @@ def test_rows_of_earlier_formats_lack_fields_that_were_added_since(name):
         program = replace(made, launches=())
         data = to_json(program)
         since = ("superstep", "prefetch", "inner", "winograd")
-        added = {"Stage": since, "RProgram": ("tile_mappings", "launches"), "Buffer": ("packs",), "Copy": ("boxes",), "Compute": ("producer",)}
+        added = {
+            "Stage": since, "RProgram": ("tile_mappings", "launches"), "Buffer": ("packs",), "Copy": ("boxes",),
+            "Compute": ("producer",), "BlockOrder": ("launched",),
+        }  # fmt: skip
         for row in data["nodes"]:
             names = [field for field, _ in NODES[SIGNATURES[row[0]]]]
             for field in added.get(row[0], ()):

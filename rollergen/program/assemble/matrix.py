@@ -47,7 +47,8 @@ from rollergen.tile.rules import AlignmentRules
 class MatrixPlan:
     """Tiles of a contraction by a matrix instruction: ``fm`` x ``fn`` tiles of the instruction for each of
     ``gm`` x ``gn`` execution widths, ``steps`` of its k staged at a time in ``depth`` buffers; blocks in groups of
-    ``group_rows`` rows (see `BlockOrder`).  ``boxes``: a copy engine fills the buffers, told by a ``producer``.
+    ``group_rows`` rows (see `BlockOrder`).  ``boxes``: a copy engine fills the buffers, told by a ``producer``;
+    ``persistent``: where blocks are more than units, one for each unit is launched (see `BlockOrder`).
     Sizes may be arrays (a batch of one structure)."""
 
     instruction: str
@@ -60,6 +61,7 @@ class MatrixPlan:
     group_rows: int = 0
     boxes: bool = False
     producer: bool = False
+    persistent: bool = False
 
 
 def axes_of(roles: Roles) -> tuple[str, ...]:
@@ -91,8 +93,16 @@ def matrix_stage(
         copies=copies,
         store=Store(vector=_store_vector(op, roles, instruction, plan.fn)),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
-        block_order=BlockOrder(plan.group_rows if swizzled else 0),
+        block_order=BlockOrder(plan.group_rows if swizzled else 0, _launched(plan, loops, device) if producer else 0),
     )
+
+
+def _launched(plan: MatrixPlan, loops: list[Loop], device: Device) -> Size:
+    """Blocks of a persistent grid; 0 where a block for each is as few."""
+    blocks: Size = 1
+    for loop in loops:
+        blocks = blocks * loop.extent if loop.kind == GRID else blocks
+    return device.units * (plan.persistent & (blocks > device.units))
 
 
 def _loops(op: TensorOp, roles: Roles, plan: MatrixPlan, instruction: Instruction) -> list[Loop]:

@@ -203,6 +203,9 @@ def _check_block_order(stage: Stage) -> None:
     grid = [loop.kind for loop in stage.loops].count(GRID)
     if width < 0 or (width and grid < 2):
         raise refuse(stage, f"block_order.group_rows is {width} with {grid} grid loops; expected 0, or two grid loops")
+    launched, most = stage.block_order.launched, stage.blocks if stage.compute.producer else 0
+    if not 0 <= launched <= most:
+        raise refuse(stage, f"block_order.launched is {launched}; expected 0 to {most}, the blocks with a producer")
 
 
 def _check_threads(stage: Stage, device: Device) -> None:

@@ -119,7 +119,13 @@ def _chosen_blocks(program: RProgram, blocks: Blocks) -> dict[str, Sequence[int]
         wrong = [n for n in numbers if not 0 <= n < count]
         if wrong or len(set(numbers)) != len(numbers):
             raise ArgumentError(f"blocks[{name!r}] is {list(numbers)}; expected distinct numbers from 0 to {count - 1}")
-    return {stage.name: blocks.get(stage.name, range(stage.blocks)) for stage in program.stages}
+    return {stage.name: blocks.get(stage.name, _in_order(stage)) for stage in program.stages}
+
+
+def _in_order(stage: Stage) -> Sequence[int]:
+    """Every block's number, those together that one launched block computes."""
+    launched = stage.launched_blocks
+    return [number for first in range(launched) for number in range(first, stage.blocks, launched)]
 
 
 def _require_capacity(stage: Stage, device: Device) -> None:

@@ -53,6 +53,7 @@ def merged(alone: Number, one: Way, all_: Way) -> Way:
     waves = Waves(
         pick(one.waves.resident, all_.waves.resident),
         pick(one.waves.per_unit, all_.waves.per_unit),
+        pick(one.waves.starts, all_.waves.starts),
         {p: pick(one.waves.together[p], all_.waves.together[p]) for p in one.waves.together},
         {p: pick(one.waves.rounds[p], all_.waves.rounds[p]) for p in one.waves.rounds},
         pick(one.waves.waves, all_.waves.waves),

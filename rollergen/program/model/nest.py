@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Facts
-from rollergen.program.model.numeric import Number, ceil_div, choose, least, product, size_key
+from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, product, size_key
 from rollergen.program.rprogram import GRID, GROUP, PARALLEL, SERIAL, THREAD, Loop, Stage
 
 Found = TypeVar("Found")
@@ -146,12 +146,14 @@ def _trips(
 class Waves:
     """Waves of a stage's blocks.
 
-    ``resident``: blocks on a unit at once. ``per_unit``: blocks that the busiest unit runs. ``together[p]``,
-    ``rounds[p]``: of grid loop p, blocks that run at once, and how often on average.
+    ``resident``: blocks on a unit at once. ``per_unit``: blocks that the busiest unit runs. ``starts``: blocks that it
+    launches, fewer in a persistent grid. ``together[p]``, ``rounds[p]``: of grid loop p, blocks that run at once, and
+    how often on average.
     """
 
     resident: Number
     per_unit: Number
+    starts: Number
     together: dict[int, Number]
     rounds: dict[int, Number]
     waves: Number
@@ -171,8 +173,13 @@ class Waves:
 
 def waves_of(nest: Nest, device: Device, resident: Number) -> Waves:
     """Wave quantisation: whole blocks on whole units."""
-    at_once = device.units * resident
     per_unit = ceil_div(nest.blocks, device.units)
+    starts, launched = per_unit, nest.stage.block_order.launched
+    if not is_nothing(launched):
+        starts = choose(launched > 0, ceil_div(launched, device.units), per_unit)
+        each = ceil_div(nest.blocks, choose(launched > 0, launched, nest.blocks))
+        per_unit, resident = starts * each, choose(launched > 0, least(resident, starts), resident)
+    at_once = device.units * resident
     left = least(nest.blocks, at_once)
     together: dict[int, Number] = {}
     grid = nest.positions(GRID)
@@ -188,4 +195,5 @@ def waves_of(nest: Nest, device: Device, resident: Number) -> Waves:
         left = ceil_div(left, together[p])
     rounds = {p: nest.loops[p].extent / together[p] for p in together}
     resident_now = least(resident, per_unit)
-    return Waves(resident_now, per_unit, together, rounds, ceil_div(nest.blocks, device.units * resident_now))
+    waves = ceil_div(nest.blocks, device.units * resident_now)
+    return Waves(resident_now, per_unit, starts, together, rounds, waves)

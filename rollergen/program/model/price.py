@@ -181,7 +181,8 @@ def programs(batch: Stage) -> int:
     """The number of programs."""
     sizes = [size for loop in batch.loops for size in (loop.extent, loop.stride)]
     sizes += [size for copy in batch.copies for size in (copy.vector, copy.padding, copy.depth)]
-    return max(map(np.size, (*sizes, batch.store.vector, batch.block_order.group_rows)))
+    order = batch.block_order
+    return max(map(np.size, (*sizes, batch.store.vector, order.group_rows, order.launched)))
 
 
 def of_each(figure: Number, count: int) -> np.ndarray:

@@ -23,7 +23,19 @@ from rollergen.program.model.chains import price_chain
 from rollergen.program.model.matrix_chains import price_matrix_chain
 from rollergen.program.model.numeric import Number, is_nothing, size_key
 from rollergen.program.model.price import Price, of_each, price_batch, programs
-from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop, RProgram, Stage, StageLaunch
+from rollergen.program.rprogram import (
+    GRID,
+    LANE,
+    PARALLEL,
+    SERIAL,
+    UNROLL,
+    BlockOrder,
+    Copy,
+    Loop,
+    RProgram,
+    Stage,
+    StageLaunch,
+)
 
 Digit = tuple[str, str, str, bool, int]
 """A loop as programs share it: axis, kind, what accumulators make of it, whether it is unrolled and steps over threads
@@ -300,11 +312,12 @@ def _joined(members: list[_Member]) -> Stage:
         first, loops=tuple(loops), copies=tuple(copies), accumulator=accumulator,
         store=replace(first.store, vector=column([stage.store.vector for stage in stages])),
         guards=tuple(dict.fromkeys([guard for stage in stages for guard in stage.guards])),
-        block_order=replace(first.block_order, group_rows=column([stage.block_order.group_rows for stage in stages])),
+        block_order=BlockOrder(*map(column, zip(*[_ORDER(stage.block_order) for stage in stages], strict=True))),
     )  # fmt: skip
 
 
 _MOVED = attrgetter("at_loop", "vector", "padding", "depth")
+_ORDER = attrgetter("group_rows", "launched")
 
 
 Sizes = tuple[Sequence[Number], Sequence[Number]]

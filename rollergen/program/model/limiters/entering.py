@@ -6,6 +6,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.lanes import masks_loads, masks_stores
+from rollergen.program.model.limiters.latency import first_tile_clocks
 from rollergen.program.model.limiters.limit import ADDS, OVERLAPS, Limit
 from rollergen.program.model.nest import Nest, Waves
 from rollergen.program.model.numeric import Number, ceil_div, choose
@@ -15,12 +16,15 @@ from rollergen.program.rprogram import LANE
 
 def entering(nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves) -> list[Limit]:
     """Clocks of steps that stage windows, of register tiles, of blocks.  Nothing hides them, but that of blocks' starts
-    others of the same unit do, where it has several."""
+    others of the same unit do, where it has several.  Where it has one, nothing runs until the first tile of the next
+    one's ring is there."""
     rounds = ceil_div(waves.per_unit, waves.resident)
+    between = choose(waves.resident > 1, 0, (waves.starts - 1) * first_tile_clocks(device, costs, work))
     return [
         ("staging", rounds * work.window_steps * costs.unhidden_step_clocks, ADDS),
         ("tiles", waves.per_unit * tile_clocks(nest, device, costs, work), ADDS),
-        ("blocks", waves.per_unit * costs.block_clocks, ADDS if nest.lockstep == 1 else OVERLAPS),
+        ("blocks", waves.starts * costs.block_clocks, ADDS if nest.lockstep == 1 else OVERLAPS),
+        ("next blocks", between, ADDS),
     ]
 
 

@@ -41,6 +41,13 @@ def latency_clocks(
     return staged + most(reads, chain) + work.combine_clocks
 
 
+def first_tile_clocks(device: Device, costs: Costs, work: Work) -> Number:
+    """Clocks until the first tile of a ring is there that is filled past the registers; 0 where there is none."""
+    rate = incoming_bytes_per_clock(device)
+    bytes_ = sum([one.bytes for one in work.stagings])
+    return choose(bytes_ > 0, costs.exposed_staging_clocks + bytes_ / rate, 0) if rate else 0
+
+
 def incoming_bytes_per_clock(device: Device) -> float:
     """One unit's share of what the first layer beyond its own delivers; 0 where the spec does not tell."""
     layer = next((one for one in device.layers if one.scope == "device" and not one.managed), device.backing)
