@@ -122,6 +122,12 @@ class MemoryLayer:
         accepts="whole",
         default=0,
     )
+    cluster_blocks: int = declared(
+        "the most blocks that run side by side as a cluster, so that one copy of a box goes to this layer of all of "
+        "them (multicast); 0 or absent: there are no clusters",
+        accepts="whole",
+        default=0,
+    )
     block_reserved_bytes: int = declared(
         "of a managed layer of a unit, taken by the system for each block that runs, beside what the block asks for",
         accepts="whole",

@@ -131,6 +131,9 @@ def boxes_fill_what_asynchronous_copies_fill(device: Device) -> Iterator[str]:
         if layer.box_extent and not layer.asynchronous_copy_bytes:
             path = f"memory_layers[{number}].box_extent"
             yield f"{path} is {layer.box_extent}; expected 0, or a layer with asynchronous_copy_bytes"
+        if layer.cluster_blocks and not layer.box_extent:
+            path = f"memory_layers[{number}].cluster_blocks"
+            yield f"{path} is {layer.cluster_blocks}; expected 0, or a layer with box_extent"
 
 
 def blocks_reserve_managed_memory(device: Device) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,8 @@ _PANEL_STEPS = PANEL_BYTES // (2 * ROW_BYTES)
 _DEPTHS = (1, 2)
 _RING = (3, 4)
 """Buffers of asynchronous copies."""
+_CLUSTER = 2
+"""Blocks of a cluster."""
 _LEAST_STEPS, _CROWD = 8, 4 * 64 * 64
 """Of the parts of a split reduction: instructions along it, and see `part_counts`."""
 
@@ -138,17 +141,23 @@ def _shaped(
 
 def _filled(
     depths: tuple[int, ...], instruction: Instruction, device: Device, rules: AlignmentRules
-) -> list[tuple[int, dict[str, bool]]]:
+) -> list[tuple[int, dict[str, Any]]]:
     """(buffers, how they are filled: fields of `MatrixPlan`) that are tried."""
-    found: list[tuple[int, dict[str, bool]]] = [(depth, {}) for depth in depths]
+    found: list[tuple[int, dict[str, Any]]] = [(depth, {}) for depth in depths]
     if instruction.is_asynchronous and device.kind.box_copies and rules.shapes.box_copies:
-        ways = [{"boxes": True}]
-        if rules.shapes.producers:
-            ways.append({"boxes": True, "producer": True})
-        if rules.shapes.producers and rules.shapes.persistent_grids:
-            ways.append({"boxes": True, "producer": True, "persistent": True})
-        found += [(depth, way) for depth in depths if depth in _RING for way in ways]
+        found += [(depth, way) for depth in depths if depth in _RING for way in _boxed(device, rules)]
     return found
+
+
+def _boxed(device: Device, rules: AlignmentRules) -> Iterator[dict[str, Any]]:
+    """How a copy engine may fill the buffers: fields of `MatrixPlan`."""
+    yield {"boxes": True}
+    if not rules.shapes.producers:
+        return
+    clustered = rules.shapes.clusters and any(layer.cluster_blocks >= _CLUSTER for layer in device.layers)
+    for persistent in (False, True) if rules.shapes.persistent_grids else (False,):
+        for cluster in (0, _CLUSTER) if clustered else (0,):
+            yield {"boxes": True, "producer": True, "persistent": persistent, "cluster": cluster}
 
 
 def _few_of_a_kind(plans: list[MatrixPlan]) -> list[MatrixPlan]:
@@ -175,9 +184,10 @@ def _draft(
     priced = price_batch(stage, device)
     ledger.unfit(priced, device)
     picked = []
-    launched = np.broadcast_to(stage.block_order.launched, len(points))
+    order = stage.block_order
+    launched, cluster = (np.broadcast_to(size, len(points)) for size in (order.launched, order.cluster))
     for at in lowest(priced.seconds, 32):
-        if plan.persistent and not launched[at]:  # the same as without
+        if (plan.persistent and not launched[at]) or (plan.cluster and not cluster[at]):  # the same as without
             continue
         one = sized(lambda column, at=at: int(column[at]))
         resident = int(priced.resident_blocks[at])

@@ -7,6 +7,10 @@ brings its own.
 
 from __future__ import annotations
 
+from rollergen.emit.c_expressions import INDENT
+from rollergen.emit.cuda_vectors import CudaVectors
+from rollergen.lower.box_ir import Box, BoxStatement, FillTile, FreeTile, Leave, MeetCluster, StartBarriers, WaitTile
+
 BARRIERS = """#ifdef __CUDACC__
 /* What the copy engine knows of a tensor; a kernel's parameter. */
 struct __align__(64) TensorMap { unsigned long long words[16]; };
@@ -54,22 +58,77 @@ __device__ __forceinline__ void wait_tile(unsigned long long *barrier, const int
 #endif
 """
 
+CLUSTERS = """#ifdef __CUDACC__
+__device__ __forceinline__ void meet_cluster()
+{
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
 
-def copy_box(dimensions: int) -> tuple[str, str]:
+template <int BLOCKS> __device__ __forceinline__ void free_tile_of(unsigned long long *barrier)
+{
+    const unsigned int at = (unsigned int)__cvta_generic_to_shared(barrier);
+    const unsigned int block = threadIdx.x % 32;
+    if (block < BLOCKS) {
+        asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+                     "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(at), "r"(block) : "memory");
+    }
+}
+#endif
+"""
+"""Of blocks that run side by side (PTX ISA, "barrier.cluster", "mapa")."""
+
+
+def copy_box(dimensions: int, shared: bool) -> tuple[str, str]:
     """(name, definition) of ``name(to, map, barrier, ...)``: the box at so many coordinates goes to shared memory, and
-    the barrier counts its bytes."""
-    name, every = f"copy_box_{dimensions}", range(dimensions)
+    the barrier counts its bytes; ``shared``: of as many blocks of the cluster as its template says."""
+    name, every = f"copy_{'shared_' if shared else ''}box_{dimensions}", range(dimensions)
     parameters = ", ".join(f"const int c{i}" for i in every)
     slots, bound = ", ".join(f"%{i + 3}" for i in every), ", ".join(f'"r"(c{i})' for i in every)
     to = f"cp.async.bulk.tensor.{dimensions}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    mask, head = "", ""
+    if shared:
+        to, mask, head = f"{to}.multicast::cluster", f", %{dimensions + 3}", "template <int BLOCKS> "
+        bound += ', "h"((unsigned short)((1 << BLOCKS) - 1))'
     return name, f"""#ifdef __CUDACC__
-__device__ __forceinline__ void {name}(
+{head}__device__ __forceinline__ void {name}(
     void *to, const TensorMap &map, unsigned long long *barrier, {parameters})
 {{
     const unsigned int at = (unsigned int)__cvta_generic_to_shared(to);
     const unsigned int counted = (unsigned int)__cvta_generic_to_shared(barrier);
-    asm volatile("{to} [%0], [%1, {{{slots}}}], [%2];"
+    asm volatile("{to} [%0], [%1, {{{slots}}}], [%2]{mask};"
                  :: "r"(at), "l"(&map), "r"(counted), {bound} : "memory");
 }}
 #endif
 """
+
+
+class CudaBoxes(CudaVectors):
+    """CUDA's words for what has to do with a copy engine."""
+
+    def boxes(self, statement: BoxStatement) -> list[str]:
+        self.types.setdefault("boxes", BARRIERS)
+        match statement:
+            case Leave():
+                return ["return;"]
+            case StartBarriers(pointer, count, arrivals):
+                return [f"start_barriers({pointer.name}, {count}, {arrivals});"]
+            case MeetCluster():
+                self.types.setdefault("clusters", CLUSTERS)
+                return ["meet_cluster();"]
+            case FreeTile(pointer, number, _, blocks):
+                of = f"_of<{blocks}>" if blocks > 1 else ""
+                return [f"free_tile{of}({self.address(pointer, number, 1, False)});"]
+            case WaitTile(pointer, number, parity):
+                return [f"wait_tile({self.address(pointer, number, 1, False)}, {self.index(parity)});"]
+            case FillTile(pointer, number, bytes_, every, width):
+                barrier = self.address(pointer, number, 1, False)
+                lines = [f"expect_bytes({barrier}, {bytes_});", *(self._box(one, barrier) for one in every)]
+                return [f"if (is_issuer<{width}>()) {{", *(INDENT + line for line in lines), "}"]
+
+    def _box(self, box: Box, barrier: str) -> str:
+        name, text = copy_box(len(box.coordinates), box.blocks > 1)
+        self.types.setdefault(name, text)
+        at = ", ".join(map(self.index, box.coordinates))
+        of = f"<{box.blocks}>" if box.blocks > 1 else ""
+        return f"{name}{of}({self.address(box.pointer, box.offset, 1, False)}, {box.map}, {barrier}, {at});"

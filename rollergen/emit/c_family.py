@@ -13,7 +13,7 @@ from rollergen.emit.c_expressions import INDENT, SUM, CExpressions
 from rollergen.emit.index_code import INT_MAX
 from rollergen.errors import DeviceError
 from rollergen.hal.spec import Device
-from rollergen.lower.box_ir import BoxStatement, FillTile, FreeTile, Leave, StartBarriers, WaitTile
+from rollergen.lower.box_ir import BoxStatement, FillTile, FreeTile, Leave, MeetCluster, StartBarriers, WaitTile
 from rollergen.lower.expressions import (
     Element,
     Pointer,
@@ -174,7 +174,7 @@ class CFamily(CExpressions):
                 return self.barrier(statement)
             case EndGroup():
                 return self.end_group()
-            case StartBarriers() | FillTile() | WaitTile() | FreeTile() | Leave():
+            case StartBarriers() | FillTile() | WaitTile() | FreeTile() | MeetCluster() | Leave():
                 return self.boxes(statement)
             case Comment():
                 return [f"// {re.sub(r'[^ -~]', '?', statement.text).rstrip(chr(92))}"]

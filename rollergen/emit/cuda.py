@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from math import prod
 from typing import ClassVar
 
-from rollergen.emit import asynchronous, boxes, products
+from rollergen.emit import asynchronous, products
+from rollergen.emit.boxes import CudaBoxes
 from rollergen.emit.c_expressions import INDENT, LOGIC_OR, ORDER, number
-from rollergen.emit.cuda_vectors import INLINE, WIDEST_BYTES, CudaVectors, lane
+from rollergen.emit.cuda_vectors import INLINE, WIDEST_BYTES, lane
 from rollergen.emit.index_code import Alignment, is_wide
 from rollergen.emit.matrix_code import EXCHANGE, helper
 from rollergen.emit.unrolling import MOST_WHOLE, steps_at_once
@@ -27,7 +28,6 @@ from rollergen.hal.compilers.sass import histogram
 from rollergen.hal.languages import Compiler, Language
 from rollergen.hal.runtime import cuda_mismatch, cuda_runtime_for
 from rollergen.hal.runtimes.cuda_devices import cuda_device_present
-from rollergen.lower.box_ir import Box, BoxStatement, FillTile, FreeTile, Leave, StartBarriers, WaitTile
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
     Inside,
@@ -76,7 +76,7 @@ __device__ __forceinline__ unsigned short half_from_float(const float value)
 """
 
 
-class Cuda(CudaVectors):
+class Cuda(CudaBoxes):
     """Float16 and bfloat16 lie in memory as unsigned short."""
 
     language = "cuda"
@@ -102,7 +102,9 @@ class Cuda(CudaVectors):
 
     def head(self, kernel: Kernel) -> str:
         bounds = str(kernel.threads) + (f", {kernel.resident_blocks}" if kernel.resident_blocks else "")
-        return f'extern "C" __global__ void __launch_bounds__({bounds})\n{kernel.name}({self.parameters(kernel)})'
+        cluster = f" __cluster_dims__({kernel.cluster}, 1, 1)" if kernel.cluster else ""
+        head = f'extern "C" __global__ void __launch_bounds__({bounds}){cluster}'
+        return f"{head}\n{kernel.name}({self.parameters(kernel)})"
 
     def kernel(self, kernel: Kernel) -> str:
         self._alignment = Alignment(kernel)
@@ -149,28 +151,6 @@ class Cuda(CudaVectors):
     def end_group(self) -> list[str]:
         self.types.setdefault("asynchronous", asynchronous.GROUPS)
         return ["end_copies();"]
-
-    def boxes(self, statement: BoxStatement) -> list[str]:
-        self.types.setdefault("boxes", boxes.BARRIERS)
-        match statement:
-            case Leave():
-                return ["return;"]
-            case StartBarriers(pointer, count, arrivals):
-                return [f"start_barriers({pointer.name}, {count}, {arrivals});"]
-            case FreeTile(pointer, number, _):
-                return [f"free_tile({self.address(pointer, number, 1, False)});"]
-            case WaitTile(pointer, number, parity):
-                return [f"wait_tile({self.address(pointer, number, 1, False)}, {self.index(parity)});"]
-            case FillTile(pointer, number, bytes_, every, width):
-                barrier = self.address(pointer, number, 1, False)
-                lines = [f"expect_bytes({barrier}, {bytes_});", *(self._box(one, barrier) for one in every)]
-                return [f"if (is_issuer<{width}>()) {{", *(INDENT + line for line in lines), "}"]
-
-    def _box(self, box: Box, barrier: str) -> str:
-        name, text = boxes.copy_box(len(box.coordinates))
-        self.types.setdefault(name, text)
-        at = ", ".join(map(self.index, box.coordinates))
-        return f"{name}({self.address(box.pointer, box.offset, 1, False)}, {box.map}, {barrier}, {at});"
 
     def collective(self, statement: Collective) -> str:
         if isinstance(statement, WarpBarrier):

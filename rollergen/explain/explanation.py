@@ -239,6 +239,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append(f"blocks swizzled in groups of {stage.block_order.group_rows} rows")
     if stage.block_order.launched:
         said.append(f"{stage.block_order.launched} blocks are launched, each for several of them (persistent)")
+    if stage.block_order.cluster:
+        said.append(f"{stage.block_order.cluster} blocks below each other are a cluster and share what they read alike")
     if stage.once:
         said.append("runs once: its inputs are constant")
     return said

@@ -24,12 +24,14 @@ class StartBarriers:
 @dataclass(frozen=True, slots=True)
 class Box:
     """The box of a tensor map (the parameter of that name) whose first element is at the ``coordinates``, innermost
-    first, goes to ``pointer[offset]`` on, in rows of 128 bytes whose pieces of 16 are swizzled over 8 rows."""
+    first, goes to ``pointer[offset]`` on, in rows of 128 bytes whose pieces of 16 are swizzled over 8 rows; where
+    ``blocks`` are more than 1, in all so many blocks of the cluster, whose barriers count it."""
 
     map: str
     coordinates: tuple[Index, ...]
     pointer: Pointer
     offset: Index
+    blocks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,17 @@ class WaitTile:
 @dataclass(frozen=True, slots=True)
 class FreeTile:
     """Each warp arrives once at barrier ``number``: its products have read the tile, all but those of the latest
-    ``pending`` groups."""
+    ``pending`` groups; where ``blocks`` are more than 1, at that of all so many blocks of the cluster."""
 
     pointer: Pointer
     number: Index
     pending: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeetCluster:
+    """All threads of all blocks of the cluster wait for each other; what they did before is known to all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +80,4 @@ class Leave:
     """The thread returns from the kernel."""
 
 
-BoxStatement = Union[StartBarriers, FillTile, WaitTile, FreeTile, Leave]
+BoxStatement = Union[StartBarriers, FillTile, WaitTile, FreeTile, MeetCluster, Leave]

@@ -11,6 +11,9 @@ With a producer (`Compute.producer`) another barrier of each buffer tells it tha
 
 In a persistent grid (`BlockOrder.launched`) both run through the block's outputs, and the producer is ahead of the
 others from one to the next.
+
+The blocks of a cluster (`BlockOrder.cluster`) wait for each other before the first tile and at the end.  A buffer is
+free once the products of all of them have read it, for each brings its part of what they share to all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from dataclasses import replace
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
-from rollergen.lower.box_ir import Box, FillTile, FreeTile, Leave, StartBarriers, WaitTile
+from rollergen.lower.box_ir import Box, FillTile, FreeTile, Leave, MeetCluster, StartBarriers, WaitTile
 from rollergen.lower.context import Context, Ring
 from rollergen.lower.expressions import Expr, Inside, Position
 from rollergen.lower.grid import define_grid
@@ -41,9 +44,13 @@ def write_in_boxes(context: Context, write: Callable[[Context], None]) -> None:
         with out.when(Inside(context.threads.thread, nest.threads, None)):
             with _each_output(context, ring) as own:
                 _produce(context, own)
+            if ring.cluster > 1:
+                out.boxes(MeetCluster())
             out.boxes(Leave())
     with _each_output(context, ring) as own:
         write(replace(context, ring=own))
+    if ring.cluster > 1:
+        out.boxes(MeetCluster())
 
 
 def write_boxes(
@@ -75,13 +82,14 @@ def free_last(context: Context, place: Place) -> None:
     if ring is None or ring.freed is None or not nest.launched or not nest.trails:
         return
     last = Index.of(_count(context, place) - 1)
-    context.out.boxes(FreeTile(ring.freed, ring.turn(context.out, last)[0], 0))
+    context.out.boxes(FreeTile(ring.freed, ring.turn(context.out, last)[0], 0, ring.cluster))
 
 
 def _start(context: Context) -> Ring:
     """The ring, whose barriers are ready for all threads."""
     out, nest = context.out, context.nest
     copies, producer = list(nest.boxes), nest.stage.compute.producer
+    cluster = max(1, nest.stage.block_order.cluster)
     depth, widths = copies[0].depth, nest.threads // nest.device.execution_width
     size = barrier_bytes(nest.stage) // BARRIER_BYTES // (1 + producer)
     filled = out.array("filled", LOCAL, "uint64", size, _ALIGNMENT, True)
@@ -89,9 +97,12 @@ def _start(context: Context) -> Ring:
     freed = None
     if producer:
         freed = out.array("freed", LOCAL, "uint64", size, _ALIGNMENT, True)
-        out.boxes(StartBarriers(freed, depth, widths))
-    out.barrier()
-    return Ring(copies, depth, depth - 1 - nest.trails, filled, freed, widths if producer else 0, Index())
+        out.boxes(StartBarriers(freed, depth, widths * cluster))
+    if cluster > 1:
+        out.boxes(MeetCluster())
+    else:
+        out.barrier()
+    return Ring(copies, depth, depth - 1 - nest.trails, filled, freed, widths if producer else 0, Index(), cluster)
 
 
 @contextmanager
@@ -152,10 +163,10 @@ def _free_in_turn(context: Context, at: Index, ring: Ring) -> None:
     out, nest = context.out, context.nest
     assert ring.freed is not None
     if not nest.trails:
-        out.boxes(FreeTile(ring.freed, ring.turn(out, at)[0], 0))
+        out.boxes(FreeTile(ring.freed, ring.turn(out, at)[0], 0, ring.cluster))
         return
     with out.when(Inside(at, 1, None)):
-        out.boxes(FreeTile(ring.freed, ring.turn(out, at + (ring.depth - 1))[0], 1))
+        out.boxes(FreeTile(ring.freed, ring.turn(out, at + (ring.depth - 1))[0], 1, ring.cluster))
 
 
 def _fill(context: Context, place: Place, p: int, tile: Index, ring: Ring) -> None:
@@ -171,17 +182,21 @@ def _longest(context: Context, copy: Copy) -> int:
 
 
 def _boxes(context: Context, place: Place, copy: Copy, filling: Index) -> list[Box]:
-    """The boxes of one tile, of that number in the ring: of each panel, from its first row on."""
+    """The boxes of one tile, of that number in the ring: of each panel, from its first row on; those of a tile that
+    blocks share which this one brings."""
     out, nest = context.out, context.nest
     made = boxes_of(nest.stage, copy, _longest(context, copy))
     inner = (p for p, loop in enumerate(nest.loops) if loop.kind in PARALLEL or p >= copy.at_loop)
     corner = place.bind(dict.fromkeys(inner, Index())).axes
     staged, found = stages_of(context.buffers[copy], filling, out.ranges), []
     name = nest.parameters[nest.load(copy).buffer.name].name
-    for panel in range(made.panels):
-        for part in range(made.parts):
-            steps = {copy.order[-1]: panel * copy.panel, copy.order[0]: part * made.rows}
-            at = tuple((corner[axis] + steps.get(axis, 0)).simplify(out.ranges) for axis in made.axes)
-            row = panel * staged.shape[0] + part * made.rows
-            found.append(Box(name, at, *out.place(staged.pointer, staged.stage + row * copy.panel)))
+    own = made.count // made.sharing
+    first = Index.axis(context.block) % made.sharing * own
+    for number in range(own):
+        panel, part = (first + number) // made.parts, (first + number) % made.parts
+        steps = {copy.order[-1]: panel * copy.panel, copy.order[0]: part * made.rows}
+        at = tuple((corner[axis] + steps.get(axis, 0)).simplify(out.ranges) for axis in made.axes)
+        row = panel * staged.shape[0] + part * made.rows
+        offset = (staged.stage + row * copy.panel).simplify(out.ranges)
+        found.append(Box(name, at, *out.place(staged.pointer, offset), made.sharing))
     return found

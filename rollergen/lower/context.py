@@ -18,7 +18,7 @@ from rollergen.program.rprogram import Copy
 class Ring:
     """Buffers of all ``copies``, ``depth`` of each, refilled so many iterations ``ahead``: their barriers for tiles
     that came and, with a producer, for buffers that are free; ``width``: the execution width that starts copies.
-    ``before``: tiles that came for the block's earlier outputs."""
+    ``before``: tiles that came for the block's earlier outputs.  ``cluster``: blocks that share tiles."""
 
     copies: list[Copy]
     depth: int
@@ -27,6 +27,7 @@ class Ring:
     freed: Pointer | None
     width: int
     before: Index
+    cluster: int
 
     def turn(self, out: Writer, tile: Index) -> tuple[Index, Index]:
         """The buffer of a tile, and the parity of how often it was filled before."""

@@ -178,6 +178,7 @@ class Kernel:
     are meant to share a unit (0: not known), for compilers that spend registers accordingly.  ``allocated``: `arrays`,
     where whoever wrote the body knows them.  ``sizes``: parameters behind those, integers of 32 bits; ``blocks`` are
     then those of the largest.  ``maps``: names of parameters that are tensor maps, each with its map.
+    ``cluster``: blocks that run side by side as one; 0: there are no clusters.
     """
 
     name: str
@@ -196,6 +197,7 @@ class Kernel:
     allocated: tuple[Allocate, ...] | None = None
     sizes: tuple[str, ...] = ()
     maps: tuple[tuple[str, TensorMap], ...] = ()
+    cluster: int = 0
 
     @cached_property
     def arrays(self) -> tuple[Allocate, ...]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from rollergen.errors import ProgramError
-from rollergen.lower.box_ir import FillTile, FreeTile, Leave, StartBarriers, WaitTile
+from rollergen.lower.box_ir import FillTile, FreeTile, Leave, MeetCluster, StartBarriers, WaitTile
 from rollergen.lower.expressions import Element
 from rollergen.lower.ir import LOCAL, Barrier, For, If, Kernel, Statement, Write, walk
 from rollergen.lower.matrix_ir import BeginProducts, EndProducts, MultiplyLocal, WaitProducts
@@ -51,10 +51,25 @@ class _State:
 
 def check_products(kernel: Kernel) -> None:
     """Raises ProgramError for the first statement of a kernel with asynchronous products that lacks what it needs."""
+    _check_cluster(kernel)
     every = [one for one in walk(kernel.body) if isinstance(one, MultiplyLocal)]
     sums = {one.accumulator.name for one in every} | {one.a.name for one in every if isinstance(one.a, Element)}
     if sums:
         _follow(kernel, kernel.body, _State(), frozenset(sums))
+
+
+def _check_cluster(kernel: Kernel) -> None:
+    """Blocks whose copies go to each other's memory begin and end together."""
+    if not kernel.cluster:
+        return
+    kinds = [type(one) for one in kernel.body]
+    branches = [one.body for one in kernel.body if isinstance(one, If)]
+    last = (kernel.body, *(body[:-1] for body in branches if body and isinstance(body[-1], Leave)))
+    if kinds.count(MeetCluster) != 2 or not all(isinstance(body[-1], MeetCluster) for body in last):
+        raise ProgramError(
+            f"kernel {kernel.name}: {kernel.cluster} blocks a cluster; expected a MeetCluster behind StartBarriers, "
+            f"and one at the end of all threads"
+        )
 
 
 def _follow(kernel: Kernel, body: tuple[Statement, ...], state: _State, sums: frozenset[str]) -> None:
@@ -83,6 +98,8 @@ def _step(kernel: Kernel, statement: Statement, state: _State, sums: frozenset[s
             _refuse_if(hidden, kernel, statement, "what was written shown to products")
             state.written, state.shown = False, state.shown or statement.products
             state.ready, state.apart = state.started, False
+        case MeetCluster():
+            state.ready = state.started
         case StartBarriers():
             state.started = True
         case FillTile():

@@ -131,6 +131,7 @@ def _kernel(stage: _Begun) -> Kernel:
         allocated=out.arrays(),
         sizes=(nest.argument,) if nest.open else (),
         maps=tuple(_map(nest, copy) for copy in nest.boxes),
+        cluster=nest.stage.block_order.cluster,
     )
     if nest.products:
         check_products(kernel)
@@ -235,6 +236,8 @@ def _tile(nest: Nest, common: _Common, tile: Mapping[str, int]) -> list[str]:
     lines = [f"{nest.blocks} blocks of {nest.threads} {'thread' if nest.threads == 1 else 'threads'}{beside}"]
     if nest.launched:
         lines[-1] += f"; {nest.launched} are launched, for one after the other"
+    if nest.stage.block_order.cluster:
+        lines[-1] += f"; {nest.stage.block_order.cluster} below each other are a cluster"
     lines.append(f"tile of a block: {_block_tile(nest, common)}")
     if common.components:
         shape = " x ".join([f"{name} {tile.get(axis, 1)}" for axis, name, role, _ in common.axes if role == "spatial"])

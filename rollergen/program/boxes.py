@@ -24,13 +24,14 @@ BARRIER_BYTES = 8
 @dataclass(frozen=True, slots=True)
 class Boxes:
     """The boxes of a tile.  ``axes``: of the map's dimensions; ``rows`` of a box, ``parts`` boxes of a panel, one below
-    the other; ``panels``."""
+    the other; ``panels``.  ``sharing``: blocks of a cluster, each of which brings as many of the boxes for all."""
 
     axes: tuple[str, ...]
     map: TensorMap
     rows: int
     parts: int
     panels: int
+    sharing: int
 
     @property
     def count(self) -> int:
@@ -74,14 +75,18 @@ def box_problem(stage: Stage, copy: Copy, longest: int) -> str:
         return problem
     if any(not _is_whole(stage, copy, axis) for axis in copy.order):
         return f"positions of its tile along {' or '.join(copy.order)} are apart"
-    rows = stage.buffer_shape(copy, block=True)[0]
-    return "" if _parts(rows, longest) else f"its {rows} rows are no boxes of at most {longest}"
+    (rows, columns), sharing = stage.buffer_shape(copy, block=True), sharing_blocks(stage, copy)
+    if _parts(rows, longest, columns // copy.panel, sharing):
+        return ""
+    return f"its {rows} rows are no boxes of at most {longest}" + f", in {sharing} equal parts" * (sharing > 1)
 
 
 def boxes_of(stage: Stage, copy: Copy, longest: int) -> Boxes:
     """The boxes of a copy that has no `box_problem`."""
     load, (rows, columns) = stage.load(copy), stage.buffer_shape(copy, block=True)
-    axes, offset, parts = _axes(stage.op, load, copy.order), load.offset(), _parts(rows, longest)
+    axes, offset, panels = _axes(stage.op, load, copy.order), load.offset(), columns // copy.panel
+    sharing = sharing_blocks(stage, copy)
+    parts = _parts(rows, longest, panels, sharing)
     itemsize, high = ITEMSIZE[load.dtype], rows // parts
     sides = {copy.order[-1]: copy.panel, copy.order[0]: high}
     made = TensorMap(
@@ -90,7 +95,16 @@ def boxes_of(stage: Stage, copy: Copy, longest: int) -> Boxes:
         tuple(offset.coefficient(axis) * itemsize for axis in axes[1:]),
         tuple(sides.get(axis, 1) for axis in axes),
     )
-    return Boxes(axes, made, high, parts, columns // copy.panel)
+    return Boxes(axes, made, high, parts, panels, sharing)
+
+
+def sharing_blocks(stage: Stage, copy: Copy) -> int:
+    """Blocks of a cluster that read the copy's tiles alike and bring them together; 1: each its own.  For a batch of
+    programs: an array."""
+    rows = [loop.axis for loop in stage.loops if loop.kind == GRID][-2:-1]
+    alike = rows and rows[0] not in stage.load(copy).axes()
+    cluster = stage.block_order.cluster
+    return cluster + (cluster == 0) if alike else 1
 
 
 def barrier_bytes(stage: Stage) -> int:
@@ -117,7 +131,8 @@ def _is_whole(stage: Stage, copy: Copy, axis: str) -> bool:
     return all(loop.stride == prod(inner.extent for inner in own[:n]) for n, loop in enumerate(own))
 
 
-def _parts(rows: int, longest: int) -> int:
-    """Into how many boxes a panel of so many rows is cut, each of whole swizzles; 0: it cannot be."""
+def _parts(rows: int, longest: int, panels: int, sharing: int) -> int:
+    """Into how many boxes each panel of so many rows is cut, of whole swizzles, all of them in equal shares; 0: it
+    cannot be."""
     fitting = (n for n in range(1, rows // SWIZZLE + 1) if rows % (n * SWIZZLE) == 0 and rows // n <= longest)
-    return next(fitting, 0)
+    return next((n for n in fitting if n * panels % sharing == 0), 0)

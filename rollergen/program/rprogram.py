@@ -32,6 +32,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.limits import Among, Count, DtypeName, Extent
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, Value
+from rollergen.program.block_order import ROW_BY_ROW, BlockOrder
 from rollergen.program.supersteps import Superstep, TileMapping
 
 GRID, GROUP, THREAD, SERIAL, UNROLL, LANE = "grid", "group", "thread", "serial", "unroll", "lane"
@@ -217,23 +218,6 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockOrder:
-    """Rasterization order of the grid: row by row (``group_rows`` 0), or swizzled.
-
-    Swizzled blocks run, for the last two grid loops (p of P, q of Q), through groups of g = ``group_rows`` rows, each
-    column by column, which keeps a wave's footprint square: ``group, rest = divmod(id, g * Q);
-    rows = min(g, P - group * g); p = group * g + rest % rows; q = rest // rows``.
-
-    ``launched``: a persistent grid: so many blocks are launched, and block b computes what blocks b, b + launched, ...
-    of this order would, one after the other; its copies run ahead from one to the next.  0: a block is launched for
-    each.
-    """
-
-    group_rows: Count = 0
-    launched: Count = 0
-
-
-@dataclass(frozen=True, slots=True)
 class InnerNest:
     """How the inner contraction of a chain runs (`TensorOp.inner`): at each iteration of the loops outside depth
     ``at_loop``, before what lies inside.
@@ -306,7 +290,7 @@ class Stage(_Remembered):
     kept_rows: tuple[KeptRow, ...] = ()
     store: Store = Store()
     guards: tuple[tuple[str, Guard], ...] = ()
-    block_order: BlockOrder = BlockOrder()
+    block_order: BlockOrder = ROW_BY_ROW
     once: bool = False
     superstep: Superstep | None = None
     prefetch: int = -1

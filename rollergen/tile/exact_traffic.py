@@ -54,14 +54,24 @@ def traffic(stage: StageLike, transaction_bytes: int, blocks: Sequence[int] | No
     for buffer, role, number, depth, indices, guard in accesses:
         access = Access.of(indices, buffer.shape, guard, buffer.dtype, transaction_bytes).by_axis(op.ranges())
         tiles = transactions = 0
-        for digits in _chosen(stage, blocks):
+        sharing = _sharing(stage, number) if role == "load" else 1
+        for digits in _chosen(stage, None if blocks is None else [b for b in blocks if b % sharing == 0]):
             storing = role == "store"
             alike = chain_tiles(stage, digits, storing) if stage.inner else [axis_tiles(stage, depth, digits)]
             for axes in alike:
                 tiles += prod(len(own.bases) for own in axes.values())
                 transactions += _transactions(access, axes)
-        found.append(Traffic(stage.name, buffer.name, role, number, tiles, transactions))
+        once = sharing if blocks is None else 1
+        found.append(Traffic(stage.name, buffer.name, role, number, tiles // once, transactions // once))
     return tuple(found)
+
+
+def _sharing(stage: StageLike, load: int) -> int:
+    """Blocks with neighbouring numbers that bring the tiles of the load, which they read alike, together."""
+    rows = [loop.axis for loop in stage.loops if loop.kind == "grid"][-2:-1]
+    boxes = any(copy.load == load and copy.boxes for copy in stage.copies)
+    alike = boxes and rows and rows[0] not in stage.op.loads()[load].axes()
+    return max(1, stage.block_order.cluster) if alike else 1
 
 
 def _chosen(stage: StageLike, blocks: Sequence[int] | None) -> Iterator[dict[int, int] | None]:

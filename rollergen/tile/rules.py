@@ -47,6 +47,8 @@ class CodeShapes:
     that compute does so, between barriers of the block.
     ``persistent_grids``: a producer may serve several outputs of its block, one after the other, in a grid of one block
     for each unit; else there is a block for each output.
+    ``clusters``: two blocks with a producer each may bring for each other what they read alike, on devices that have
+    clusters of blocks; else each brings all that it reads.
     ``vectors_along_k``: a staged operand that is contiguous along the reduction stays so in a block's layer, copied
     past the registers in vectors, on devices that can; else its elements are copied one by one into columns.
     ``windows``: threads that reduce over sliding windows keep what neighbouring outputs share in registers, on
@@ -79,6 +81,7 @@ class CodeShapes:
     box_copies: bool = False
     producers: bool = True
     persistent_grids: bool = True
+    clusters: bool = True
     vectors_along_k: bool = True
     windows: bool = True
     transposed_vectors: bool = True

@@ -1,4 +1,5 @@
 // The part of `cuda_on_cpu.h` that is a copy engine: boxes of tensors, and barriers that count their bytes.
+// A box may go to all blocks of a cluster, whose shared memory and barriers are then those of the block that it names.
 //
 // A box arrives when it is asked for, or, as the mode says, not before no thread can run: the oldest first, or the
 // newest.  Until then its place holds garbage.  Where nothing can run and no box is left, threads wait for ever.
@@ -8,9 +9,11 @@ struct alignas(64) TensorMap { unsigned words[32]; };
 
 namespace cuda_on_cpu {
 struct Counted { unsigned arrivals, left; long bytes; unsigned phase; };
-struct BoxCopy { char *to; const TensorMap *map; int at[5]; unsigned long long *barrier; };
+struct BoxCopy { char *to; TensorMap map; int at[5]; unsigned long long *barrier; unsigned ranks; };
 static std::map<unsigned long long *, Counted> barriers;
 static std::vector<BoxCopy> boxes;
+
+inline void enter(unsigned r);
 
 inline Counted &counted(unsigned long long *barrier)
 {
@@ -63,25 +66,41 @@ inline char *swizzled(char *to, unsigned e, unsigned size)
     return __start_cuda_shared + (at ^ (at >> 7 & 7) << 4);
 }
 
-inline void deliver(const BoxCopy &copy)
+/// Does something in each block of the cluster that `ranks` has a bit of; one that ended is none any more.
+template <class F> void in_each(unsigned ranks, F what)
 {
-    Fields map(*copy.map);
-    for (unsigned e = 0; e < map.elements(); ++e) {
-        uint64_t from = map.address;
-        bool inside = true;
-        for (unsigned d = 0, left = e; d < map.rank; left /= map.side[d], ++d) {
-            int64_t at = copy.at[d] + (int64_t)(left % map.side[d]);
-            inside &= at >= 0 && at < (int64_t)map.extent[d];
-            from += at * map.stride[d];
-        }
-        char *to = swizzled(copy.to, e, map.size);
-        if (inside) memcpy(to, (const char *)from, map.size);
-        else memset(to, 0, map.size);
+    unsigned self = rank;
+    for (unsigned r = 0; ranks >> r; ++r) {
+        if (!(ranks >> r & 1)) continue;
+        enter(r);
+        if (r != self && count_of(ENDED) == fibers.size()) __builtin_trap();
+        what();
     }
-    count(copy.barrier, 0, -(long)map.elements() * map.size);
+    enter(self);
 }
 
-template <unsigned RANK> void copy_box(void *to, const TensorMap &tensor, unsigned long long *barrier, const int (&at)[RANK])
+inline void deliver(const BoxCopy &copy)
+{
+    Fields map(copy.map);
+    in_each(copy.ranks, [&] {
+        for (unsigned e = 0; e < map.elements(); ++e) {
+            uint64_t from = map.address;
+            bool inside = true;
+            for (unsigned d = 0, left = e; d < map.rank; left /= map.side[d], ++d) {
+                int64_t at = copy.at[d] + (int64_t)(left % map.side[d]);
+                inside &= at >= 0 && at < (int64_t)map.extent[d];
+                from += at * map.stride[d];
+            }
+            char *to = swizzled(copy.to, e, map.size);
+            if (inside) memcpy(to, (const char *)from, map.size);
+            else memset(to, 0, map.size);
+        }
+        count(copy.barrier, 0, -(long)map.elements() * map.size);
+    });
+}
+
+template <unsigned RANK>
+void copy_box(void *to, const TensorMap &tensor, unsigned long long *barrier, unsigned ranks, const int (&at)[RANK])
 {
     Fields map(tensor);
     unsigned bytes = map.elements() * map.size;
@@ -89,27 +108,27 @@ template <unsigned RANK> void copy_box(void *to, const TensorMap &tensor, unsign
     if (map.rank != RANK || map.swizzle != 3 || map.side[0] * map.size != 128 || map.address % 16) __builtin_trap();
     if ((first - __start_cuda_shared) % 128 || first < __start_cuda_shared || first + bytes > __stop_cuda_shared)
         __builtin_trap();
-    counted(barrier);
-    BoxCopy copy = {first, &tensor, {}, barrier};
+    BoxCopy copy = {first, tensor, {}, barrier, ranks};
     for (unsigned d = 0; d < RANK; ++d) copy.at[d] = at[d];
-    if (modes & COPIES_AT_ONCE) return deliver(copy);
-    memset(first, 0xff, bytes);
-    boxes.push_back(copy);
+    bool late = !(modes & COPIES_AT_ONCE);
+    in_each(ranks, [&] {
+        counted(barrier);
+        if (late) memset(first, 0xff, bytes);
+    });
+    if (late) boxes.push_back(copy);
+    else deliver(copy);
 }
 
-/// Whether something has changed for threads that wait; one box arrives where nothing else has.
-inline bool has_moved()
+/// One box that is on its way arrives; false: there is none.
+inline bool deliver_next()
 {
-    if (!moved && !boxes.empty()) {
-        auto next = modes & NEWEST_FIRST ? boxes.end() - 1 : boxes.begin();
-        BoxCopy copy = *next;
-        boxes.erase(next);
-        deliver(copy);
-        moved = true;
-    }
-    bool found = moved;
-    moved = false;
-    return found;
+    if (boxes.empty()) return false;
+    auto next = modes & NEWEST_FIRST ? boxes.end() - 1 : boxes.begin();
+    BoxCopy copy = *next;
+    boxes.erase(next);
+    deliver(copy);
+    in_each(copy.ranks, [] { moved = true; });
+    return true;
 }
 
 /// Whether a block ended with all that it asked for in place.
@@ -146,9 +165,21 @@ inline void wait_tile(unsigned long long *barrier, int parity)
         cuda_on_cpu::leave(cuda_on_cpu::WAITS, barrier);
 }
 
+template <unsigned BLOCKS> inline void free_tile_of(unsigned long long *barrier)
+{
+    using namespace cuda_on_cpu;
+    if (threadIdx.x % 32 < BLOCKS) in_each(1u << threadIdx.x % 32, [&] { count(barrier, 1, 0); });
+    if (modes & PRODUCTS_LATE) leave(WAITS, barrier);
+}
+
+inline void meet_cluster() { cuda_on_cpu::leave(cuda_on_cpu::AT_CLUSTER, nullptr); }
+
 #define COPY_BOX(RANK, parameters, ...)                                                                            \
     inline void copy_box_##RANK(void *to, const TensorMap &map, unsigned long long *barrier, parameters)           \
-    { cuda_on_cpu::copy_box<RANK>(to, map, barrier, {__VA_ARGS__}); }
+    { cuda_on_cpu::copy_box<RANK>(to, map, barrier, 1u << cuda_on_cpu::rank, {__VA_ARGS__}); }                      \
+    template <unsigned BLOCKS> inline void copy_shared_box_##RANK(                                                 \
+        void *to, const TensorMap &map, unsigned long long *barrier, parameters)                                   \
+    { cuda_on_cpu::copy_box<RANK>(to, map, barrier, (1u << BLOCKS) - 1, {__VA_ARGS__}); }
 #define AND ,
 COPY_BOX(2, int a AND int b, a, b)
 COPY_BOX(3, int a AND int b AND int c, a, b, c)

@@ -21,6 +21,7 @@
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define __shared__ static __attribute__((section("cuda_shared")))
 
@@ -87,7 +88,7 @@ struct Dim3 { unsigned x, y, z; };
 static Dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace cuda_on_cpu {
-enum State { RUNS, AT_BARRIER, AT_WARP, WAITS, ENDED };
+enum State { RUNS, AT_BARRIER, AT_WARP, AT_CLUSTER, WAITS, ENDED };
 struct Fiber { void *stack_pointer; State state; const void *where; uint64_t exchanged; unsigned mask; };
 
 static std::vector<Fiber> fibers;
@@ -100,8 +101,7 @@ static char error[400];
 enum Modes { REVERSE = 1, COPIES_AT_ONCE = 2, PRODUCTS_LATE = 4, NEWEST_FIRST = 8 };
 static int modes;
 static bool moved;
-inline bool has_moved();
-inline bool is_settled();
+static unsigned rank;  // of the block in its cluster
 
 // Saves what the ABI keeps, swaps stacks, restores.
 extern "C" void cuda_on_cpu_switch(void **save, void *load);
@@ -188,7 +188,7 @@ inline bool run_warp(unsigned first, unsigned last, bool reverse)
         }
         for (unsigned i = first; i < last; ++i) {
             at_warp += fibers[i].state == AT_WARP;
-            waiting += fibers[i].state == WAITS;
+            waiting += fibers[i].state == WAITS || fibers[i].state == AT_CLUSTER;
             ++lanes;
         }
         if (!at_warp || waiting) return true;
@@ -202,43 +202,47 @@ inline bool run_warp(unsigned first, unsigned last, bool reverse)
     }
 }
 
-inline bool run_block(unsigned threads, bool reverse)
+/// What a round of all threads of a block left: nothing to do, something, an error.
+enum Round { STUCK, WENT_ON, FAILED };
+
+/// Each thread runs until it waits; those whose wait is over may go on in the next round.
+inline Round run_round(unsigned threads, bool reverse)
 {
-    for (unsigned i = 0; i < threads; ++i) make(i);
-    for (;;) {
-        unsigned warps = (threads + 31) / 32;
-        for (unsigned w = 0; w < warps; ++w) {
-            unsigned warp = reverse ? warps - 1 - w : w;
-            unsigned last = warp * 32 + 32 < threads ? warp * 32 + 32 : threads;
-            if (!run_warp(warp * 32, last, reverse)) return false;
-        }
-        unsigned ended = 0, same = 0, waiting = 0;
-        for (unsigned i = 0; i < threads; ++i) {
-            ended += fibers[i].state == ENDED;
-            waiting += fibers[i].state == WAITS;
-            same += fibers[i].state == AT_BARRIER && fibers[i].where == fibers[0].where;
-        }
-        if (ended == threads) {
-            if (is_settled()) return true;
-            snprintf(error, sizeof error, "block %u ended before all that it asked for had come", blockIdx.x);
-            return false;
-        }
-        if (waiting && has_moved()) {
-            for (unsigned i = 0; i < threads; ++i)
-                if (fibers[i].state == WAITS) fibers[i].state = RUNS;
-            continue;
-        }
-        if (waiting) {
-            snprintf(error, sizeof error, "block %u: %u of %u threads wait for ever", blockIdx.x, waiting, threads);
-            return false;
-        }
-        if (same != threads) {
-            snprintf(error, sizeof error, "block %u: %u of %u threads came to a barrier, %u ended", blockIdx.x, same,
-                     threads, ended);
-            return false;
-        }
-        for (unsigned i = 0; i < threads; ++i) fibers[i].state = RUNS;
+    unsigned warps = (threads + 31) / 32;
+    for (unsigned w = 0; w < warps; ++w) {
+        unsigned warp = reverse ? warps - 1 - w : w;
+        unsigned last = warp * 32 + 32 < threads ? warp * 32 + 32 : threads;
+        if (!run_warp(warp * 32, last, reverse)) return FAILED;
     }
+    unsigned ended = 0, same = 0, waiting = 0;
+    for (unsigned i = 0; i < threads; ++i) {
+        ended += fibers[i].state == ENDED;
+        waiting += fibers[i].state == WAITS || fibers[i].state == AT_CLUSTER;
+        same += fibers[i].state == AT_BARRIER && fibers[i].where == fibers[0].where;
+    }
+    if (ended == threads) return STUCK;
+    if (waiting) {
+        if (!moved) return STUCK;
+        moved = false;
+        for (unsigned i = 0; i < threads; ++i)
+            if (fibers[i].state == WAITS) fibers[i].state = RUNS;
+        return WENT_ON;
+    }
+    if (same != threads) {
+        snprintf(error, sizeof error, "block %u: %u of %u threads came to a barrier, %u ended", blockIdx.x, same,
+                 threads, ended);
+        return FAILED;
+    }
+    for (unsigned i = 0; i < threads; ++i) fibers[i].state = RUNS;
+    return WENT_ON;
+}
+
+/// How many threads of the block are in a state.
+inline unsigned count_of(State state)
+{
+    unsigned found = 0;
+    for (const Fiber &one : fibers) found += one.state == state;
+    return found;
 }
 }  // namespace cuda_on_cpu
 
@@ -642,8 +646,103 @@ static void (*invoke)(void **);
 static void **given;
 inline void run_body() { invoke(given); }
 
+/// The blocks of a cluster: each has shared memory of its own, which lies in its place while the block runs.
+struct Block {
+    std::vector<Fiber> fibers;
+    std::vector<Groups> groups;
+    std::vector<Products> products;
+    std::map<unsigned long long *, Counted> barriers;
+    std::vector<char> memory;
+    char *stacks;
+    bool moved;
+};
+static std::vector<Block> cluster;
+
+inline void exchange_with(Block &block)
+{
+    std::swap(fibers, block.fibers);
+    std::swap(groups, block.groups);
+    std::swap(products, block.products);
+    std::swap(barriers, block.barriers);
+    std::swap(stacks, block.stacks);
+    std::swap(moved, block.moved);
+    std::swap_ranges(block.memory.begin(), block.memory.end(), __start_cuda_shared);
+}
+
+/// Block `r` of the cluster runs; the one that ran is put away.
+inline void enter(unsigned r)
+{
+    if (r == rank) return;
+    blockIdx.x += r - rank;
+    exchange_with(cluster[rank]);
+    exchange_with(cluster[r]);
+    rank = r;
+}
+
+inline bool start_block(unsigned threads)
+{
+    size_t size = threads * STACK;
+    stacks = (char *)mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    fibers.assign(threads, Fiber());
+    groups.assign(threads, Groups());
+    products.assign(threads, Products());
+    barriers.clear();
+    moved = false;
+    if (__start_cuda_shared)  // all bits set: a NaN of every width, and -1
+        memset(__start_cuda_shared, 0xff, __stop_cuda_shared - __start_cuda_shared);
+    for (unsigned i = 0; i < threads; ++i) make(i);
+    return true;
+}
+
+/// All threads of a cluster's blocks, but for those that ended, wait for each other: they go on.
+inline bool met_as_cluster(unsigned threads)
+{
+    unsigned met = 0;
+    for (unsigned r = 0; r < cluster.size(); ++r) {
+        enter(r);
+        if (count_of(AT_CLUSTER) + count_of(ENDED) != threads) return false;
+        met += count_of(AT_CLUSTER);
+    }
+    for (unsigned r = 0; r < cluster.size(); ++r) {
+        enter(r);
+        for (Fiber &one : fibers)
+            if (one.state == AT_CLUSTER) one.state = RUNS;
+    }
+    return met > 0;
+}
+
+inline bool run_cluster(unsigned threads, bool reverse)
+{
+    for (;;) {
+        unsigned ended = 0, went_on = 0;
+        for (unsigned i = 0; i < cluster.size(); ++i) {
+            enter(reverse ? cluster.size() - 1 - i : i);
+            Round round;
+            do {
+                round = run_round(threads, reverse);
+                if (round == FAILED) return false;
+                went_on += round == WENT_ON;
+            } while (round == WENT_ON && modes & COPIES_AT_ONCE);  // one block is as far ahead as it can be
+            ended += count_of(ENDED) == threads;
+        }
+        if (ended == cluster.size()) break;
+        if (went_on || met_as_cluster(threads) || deliver_next()) continue;
+        snprintf(error, sizeof error, "block %u: %u of %u threads wait for ever", blockIdx.x,
+                 count_of(WAITS) + count_of(AT_CLUSTER), threads);
+        return false;
+    }
+    for (unsigned r = 0; r < cluster.size(); ++r) {
+        enter(r);
+        if (is_settled()) continue;
+        snprintf(error, sizeof error, "block %u ended before all that it asked for had come", blockIdx.x);
+        return false;
+    }
+    return true;
+}
+
 /// 0, or 1 with a message in `message`.
-inline int launch(void (*call)(void **), void **arguments, unsigned blocks, unsigned threads, int how, char *message)
+inline int launch(
+    void (*call)(void **), void **arguments, unsigned blocks, unsigned threads, unsigned clustered, int how, char *message)
 {
     bool reverse = how & REVERSE;
     modes = how;
@@ -651,23 +750,28 @@ inline int launch(void (*call)(void **), void **arguments, unsigned blocks, unsi
     given = arguments;
     body = run_body;
     error[0] = 0;
-    fibers.assign(threads, Fiber());
-    stacks = (char *)mmap(nullptr, threads * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     blockDim = {threads, 1, 1};
     gridDim = {blocks, 1, 1};
-    bool good = true;
-    for (unsigned b = 0; good && b < blocks; ++b) {
-        blockIdx = {reverse ? blocks - 1 - b : b, 0, 0};
-        if (__start_cuda_shared)  // all bits set: a NaN of every width, and -1
-            memset(__start_cuda_shared, 0xff, __stop_cuda_shared - __start_cuda_shared);
-        groups.assign(threads, Groups());
-        products.assign(threads, Products());
-        barriers.clear();
+    bool good = blocks % clustered == 0;
+    if (!good) snprintf(error, sizeof error, "%u blocks in clusters of %u", blocks, clustered);
+    cluster.assign(clustered, Block());
+    if (clustered > 1)
+        for (Block &one : cluster) one.memory.resize(__stop_cuda_shared - __start_cuda_shared);
+    for (unsigned b = 0; good && b < blocks; b += clustered) {
+        rank = 0;
+        blockIdx = {reverse ? blocks - clustered - b : b, 0, 0};
         boxes.clear();
-        moved = false;
-        good = run_block(threads, reverse);
+        for (unsigned r = 0; r < clustered; ++r) {
+            enter(r);
+            start_block(threads);
+        }
+        good = run_cluster(threads, reverse);
+        for (unsigned r = 0; r < clustered; ++r) {
+            enter(r);
+            munmap(stacks, threads * STACK);
+        }
+        enter(0);
     }
-    munmap(stacks, threads * STACK);
     strcpy(message, error);
     return good ? 0 : 1;
 }

@@ -108,7 +108,8 @@ def compile_text(source: Source, folder: Path) -> Path:
     """The shared object of `source`, with one launcher ``launch_<entry>`` for each kernel."""
     text = folder / "kernel.cpp"
     entries = sorted({launch.entry for launch in source.launches})
-    text.write_text(f'#include "{_header()}"\n{with_dynamic_memory(source)}\n' + "\n".join(map(_launcher, entries)))
+    launchers = "\n".join(_launcher(entry, _cluster(source, entry)) for entry in entries)
+    text.write_text(f'#include "{_header()}"\n{with_dynamic_memory(source)}\n' + launchers)
     library = folder / f"{hashlib.sha256(source.text.encode()).hexdigest()[:12]}.so"
     made = subprocess.run([compiler() or "g++", *FLAGS, "-o", str(library), str(text)], capture_output=True, text=True)
     if made.returncode:
@@ -127,14 +128,22 @@ def with_dynamic_memory(source: Source) -> str:
     return "".join(parts)
 
 
-def _launcher(entry: str) -> str:
+def _cluster(source: Source, entry: str) -> int:
+    """Blocks of a cluster, as the kernel's head has it."""
+    head = re.search(rf"__global__([^{{;]*)\b{entry}\(", source.text)
+    found = head and re.search(r"__cluster_dims__\((\d+), 1, 1\)", head[1])
+    return int(found[1]) if found else 1
+
+
+def _launcher(entry: str, cluster: int) -> str:
     return f"""
 template <class... P> static void call_{entry}(void (*kernel)(P...), void **a)
 {{ cuda_on_cpu::called(kernel, a, std::index_sequence_for<P...>()); }}
 extern "C" __attribute__((visibility("default"))) int launch_{entry}(
     void **arguments, unsigned blocks, unsigned threads, int modes, char *message)
 {{
-    return cuda_on_cpu::launch([](void **a) {{ call_{entry}({entry}, a); }}, arguments, blocks, threads, modes, message);
+    return cuda_on_cpu::launch(
+        [](void **a) {{ call_{entry}({entry}, a); }}, arguments, blocks, threads, {cluster}, modes, message);
 }}
 """
 

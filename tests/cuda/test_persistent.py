@@ -117,7 +117,7 @@ def test_a_persistent_program_and_its_launch_are_kept_as_they_are():
 
 def first_choice(**shapes):
     graph = canonicalize(matmul(4096, 4096, 4096, "bfloat16"))
-    options = BuildOptions(shapes=CodeShapes(box_copies=True, **shapes))
+    options = BuildOptions(shapes=CodeShapes(box_copies=True, clusters=False, **shapes))
     return construct(graph, H200, options, 1)[0].program
 
 

@@ -145,6 +145,7 @@ def test_too_much_of_something_is_told_alone():
         (["memory_layers", 2, "ways"], 8, "memory_layers[2].capacity_bytes is 1048576; expected 524288: 2048 sets"),
         (["memory_layers", 2, "block_reserved_bytes"], 8, "memory_layers[2].block_reserved_bytes is 8; expected 0, or a"),
         (["memory_layers", 1, "box_extent"], 256, "memory_layers[1].box_extent is 256; expected 0, or a layer with"),
+        (["memory_layers", 1, "cluster_blocks"], 8, "memory_layers[1].cluster_blocks is 8; expected 0, or a layer with"),
         (["memory_layers", 3, "reserved_bytes"], 1 << 30, "memory_layers[3].reserved_bytes is 1073741824; expected"),
         (["memory_layers", 3, "bandwidth_gb_s"], 130, "memory_layers[3].bandwidth_gb_s is 130.0; expected at most the"),
         (["limits", "threads_per_block"], 4096, "limits.threads_per_block is 4096; expected at most threads_per_unit"),

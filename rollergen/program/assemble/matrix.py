@@ -48,7 +48,8 @@ class MatrixPlan:
     """Tiles of a contraction by a matrix instruction: ``fm`` x ``fn`` tiles of the instruction for each of
     ``gm`` x ``gn`` execution widths, ``steps`` of its k staged at a time in ``depth`` buffers; blocks in groups of
     ``group_rows`` rows (see `BlockOrder`).  ``boxes``: a copy engine fills the buffers, told by a ``producer``;
-    ``persistent``: where blocks are more than units, one for each unit is launched (see `BlockOrder`).
+    ``persistent``: where blocks are more than units, one for each unit is launched; ``cluster``: blocks of a cluster,
+    where the grid has whole ones (see `BlockOrder`).
     Sizes may be arrays (a batch of one structure)."""
 
     instruction: str
@@ -62,6 +63,7 @@ class MatrixPlan:
     boxes: bool = False
     producer: bool = False
     persistent: bool = False
+    cluster: int = 0
 
 
 def axes_of(roles: Roles) -> tuple[str, ...]:
@@ -81,7 +83,7 @@ def matrix_stage(
     instruction = device.instruction(plan.instruction)
     loops = _loops(op, roles, plan, instruction)
     first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
-    swizzled = sum(loop.kind == GRID for loop in loops) > 1
+    swizzled = len(_grid(loops)) > 1
     copies = _copies(op, roles, plan, device, rules, loops, first_inner)
     producer = plan.producer and bool(copies) and all(copy.boxes for copy in copies)
     return Stage(
@@ -93,15 +95,30 @@ def matrix_stage(
         copies=copies,
         store=Store(vector=_store_vector(op, roles, instruction, plan.fn)),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
-        block_order=BlockOrder(plan.group_rows if swizzled else 0, _launched(plan, loops, device) if producer else 0),
+        block_order=_order(plan, loops, device, producer) if swizzled else BlockOrder(),
     )
+
+
+def _order(plan: MatrixPlan, loops: list[Loop], device: Device, producer: bool) -> BlockOrder:
+    """The order of a grid of two loops or more."""
+    if not producer:
+        return BlockOrder(plan.group_rows)
+    launched, group, rows = _launched(plan, loops, device), plan.group_rows, _grid(loops)[-2].extent
+    if not plan.cluster:
+        return BlockOrder(group, launched)
+    cluster = plan.cluster * ((rows % plan.cluster == 0) & (launched % plan.cluster == 0))
+    return BlockOrder(group or cluster, launched, cluster)
+
+
+def _grid(loops: list[Loop]) -> list[Loop]:
+    return [loop for loop in loops if loop.kind == GRID]
 
 
 def _launched(plan: MatrixPlan, loops: list[Loop], device: Device) -> Size:
     """Blocks of a persistent grid; 0 where a block for each is as few."""
     blocks: Size = 1
-    for loop in loops:
-        blocks = blocks * loop.extent if loop.kind == GRID else blocks
+    for loop in _grid(loops):
+        blocks = blocks * loop.extent
     return device.units * (plan.persistent & (blocks > device.units))
 
 

@@ -52,6 +52,9 @@ def check_producer(stage: Stage, device: Device) -> None:
     """What only starts copies of boxes has such copies to start, and room in the block."""
     if not stage.compute.producer:
         return
+    cluster, largest = stage.block_order.cluster, max(layer.cluster_blocks for layer in device.layers)
+    if cluster > largest:
+        raise refuse(stage, f"block_order.cluster is {cluster}; expected at most {largest} on {device.name}")
     threads, most = stage.threads + producer_threads(stage, device.execution_width), device.limits.threads_per_block
     if not stage.copies or not all(copy.boxes for copy in stage.copies) or threads > most:
         raise refuse(

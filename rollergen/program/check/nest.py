@@ -206,6 +206,18 @@ def _check_block_order(stage: Stage) -> None:
     launched, most = stage.block_order.launched, stage.blocks if stage.compute.producer else 0
     if not 0 <= launched <= most:
         raise refuse(stage, f"block_order.launched is {launched}; expected 0 to {most}, the blocks with a producer")
+    cluster = stage.block_order.cluster
+    if cluster and (cluster < 2 or not stage.compute.producer or not _in_clusters(stage)):
+        raise refuse(
+            stage, f"block_order.cluster is {cluster}; expected 0, or with a producer a number from 2 on of which "
+            "group_rows, the rows of the grid and launched are multiples"
+        )  # fmt: skip
+
+
+def _in_clusters(stage: Stage) -> bool:
+    """Whether blocks with neighbouring numbers, as many as a cluster has, always lie below each other."""
+    order, grid = stage.block_order, [loop.extent for loop in stage.loops if loop.kind == GRID]
+    return order.group_rows > 0 and not any(n % order.cluster for n in (order.group_rows, grid[-2], order.launched))
 
 
 def _check_threads(stage: Stage, device: Device) -> None:

@@ -143,6 +143,7 @@ def _require_capacity(stage: Stage, device: Device) -> None:
 def run_block(run: StageRun, number: int) -> None:
     """Everything that one block does, and its share of the traffic."""
     stage, start = run.stage, run.plan.start
+    run.block = number
     run.tiles.clear()
     run.rings.clear()
     box = nest.block_box(stage, grid_positions(stage, number))

@@ -9,6 +9,7 @@ import numpy as np
 
 from rollergen.errors import ProgramError
 from rollergen.expr.values import Load, Take
+from rollergen.program.boxes import sharing_blocks
 from rollergen.program.interpreter import copies
 from rollergen.program.interpreter.memory import offsets
 from rollergen.program.interpreter.points import Array, Box, Points, both
@@ -95,7 +96,8 @@ def read_filling(run: StageRun, layout: copies.Layout, box: Box, points: Points,
         executed=prod(copies.executed_fillings(layout, box, axis) for axis in axes),
         repeated=prod(copies.reaching_fillings(layout, box, axis) for axis in others),
     )
-    run.counter.fill(layout.copy.load, at, inside, filling)
+    if run.block % sharing_blocks(stage, layout.copy) == 0:  # what a cluster brings for all its blocks is counted once
+        run.counter.fill(layout.copy.load, at, inside, filling)
     return run.memory.read(load.buffer, at, inside, f"{run.name}: load {layout.copy.load}")
 
 

@@ -18,7 +18,7 @@ from rollergen.program.traffic import TrafficCounter
 @dataclass
 class StageRun:
     """One stage being executed: the tiles that copies have filled (``rings``: of asynchronous ones, by buffer),
-    which elements it has stored, and how often it has added to each."""
+    which elements it has stored, how often it has added to each, and the number of the ``block`` that runs."""
 
     plan: StagePlan
     memory: Memory
@@ -27,6 +27,7 @@ class StageRun:
     rings: dict[int, dict[int, Tile]] = field(default_factory=dict)
     stored: Any = None
     added: Any = None
+    block: int = 0
 
     def __post_init__(self) -> None:
         elements = self.stage.op.output.elements

@@ -317,7 +317,7 @@ def _joined(members: list[_Member]) -> Stage:
 
 
 _MOVED = attrgetter("at_loop", "vector", "padding", "depth")
-_ORDER = attrgetter("group_rows", "launched")
+_ORDER = attrgetter("group_rows", "launched", "cluster")
 
 
 Sizes = tuple[Sequence[Number], Sequence[Number]]

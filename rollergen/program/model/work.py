@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
-from rollergen.program.boxes import barrier_bytes
+from rollergen.program.boxes import barrier_bytes, sharing_blocks
 from rollergen.program.matrix import trails
 from rollergen.program.model.access import Access
 from rollergen.program.model.bounds import is_tested, is_uneven, retested
@@ -40,8 +40,7 @@ from rollergen.program.windows import of_block
 
 
 class Staging(NamedTuple):
-    """A place where tiles are staged: ``passes``, ``depth`` of the pipeline, ``bytes`` that one pass copies past the
-    registers."""
+    """A place of staged tiles: ``passes``, ``depth`` of the pipeline, ``bytes`` that one copies past the registers."""
 
     passes: Number
     depth: Number
@@ -394,7 +393,8 @@ def _stagings(nest: Nest, device: Device) -> tuple[Staging, ...]:
     for copy in nest.stage.copies:
         if copy.to_layer != device.layers[0].name:
             before = places.get(copy.at_loop, Staging(nest.trip_count(copy.at_loop), 1, 0))
-            tile: Number = product(tile_shape(nest, copy, block=True)) * nest.facts.loads[copy.load].itemsize
+            each = nest.facts.loads[copy.load].itemsize / (sharing_blocks(nest.stage, copy) if copy.boxes else 1)
+            tile: Number = product(tile_shape(nest, copy, block=True)) * each
             tile = before.bytes + tile * copy.asynchronous
             places[copy.at_loop] = Staging(before.passes, most(copy.depth - in_use, before.depth), tile)
     return tuple(places.values())

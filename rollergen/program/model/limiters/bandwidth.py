@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.boxes import sharing_blocks
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, TAKES_TURNS, Limit
 from rollergen.program.model.memory import FILL, Stream, cache_of, survival
@@ -45,6 +46,8 @@ def supply(
         if nest.stage.store.adds and not (cache is not None and cache.shared):
             added = _added_lines(nest, work, line)
             lines = [lines[at] if s.load >= 0 else added for at, s in enumerate(work.streams)]
+        if layer is not device.backing:
+            lines = _brought_together(nest, work, lines)
         misses[layer.name] = lines
         last = layer is device.backing
         beyond = 1.0
@@ -80,6 +83,12 @@ def supply(
         moved.append((layer.name, read_bytes, write_bytes))
     limiters.append(("filling tiles", filling ** (1 / costs.norm_exponent), ADDS))
     return limiters, moved, misses
+
+
+def _brought_together(nest: Nest, work: Work, lines: list[Number]) -> list[Number]:
+    """Lines that one block asks for, of which the blocks of a cluster ask once for what they share."""
+    sharing = {copy.load: sharing_blocks(nest.stage, copy) for copy in nest.stage.copies if copy.boxes}
+    return [amount / sharing.get(s.load, 1) for s, amount in zip(work.streams, lines, strict=True)]
 
 
 def is_one_with_tiles(device: Device, cache: MemoryLayer) -> bool:

@@ -1,0 +1,31 @@
+"""The order in which the blocks of a grid run, and which of them run as one or side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollergen.expr.limits import Count
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOrder:
+    """Rasterization order of the grid: row by row (``group_rows`` 0), or swizzled.
+
+    Swizzled blocks run, for the last two grid loops (p of P, q of Q), through groups of g = ``group_rows`` rows, each
+    column by column, which keeps a wave's footprint square: ``group, rest = divmod(id, g * Q);
+    rows = min(g, P - group * g); p = group * g + rest % rows; q = rest // rows``.
+
+    ``launched``: a persistent grid: so many blocks are launched, and block b computes what blocks b, b + launched, ...
+    of this order would, one after the other; its copies run ahead from one to the next.  0: a block is launched for
+    each.
+
+    ``cluster``: so many blocks with neighbouring numbers, which lie below each other in a group of rows, run side by
+    side as a cluster: of the tiles that they read alike each brings a part, for all of them (multicast).  0: none do.
+    """
+
+    group_rows: Count = 0
+    launched: Count = 0
+    cluster: Count = 0
+
+
+ROW_BY_ROW = BlockOrder()
