@@ -27,12 +27,13 @@ MODES = (0, PRODUCTS_LATE | NEWEST_FIRST, COPIES_AT_ONCE | PRODUCTS_LATE | REVER
 _ROUNDED = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-def drawn(number: int):
-    """(expression, plan) of a random product: shapes with remainders, dtypes, layouts, batches, tiles, buffers."""
+def drawn(number: int, largest=(400, 700, 400)):
+    """(expression, plan) of a random product, sizes (m, k, n) below about ``largest``: shapes with remainders, dtypes,
+    layouts, batches, tiles, buffers."""
     random = np.random.default_rng(number)
     dtype = ("float16", "bfloat16", "float32", "int8")[number % 4 if number % 8 < 4 else number % 2]
     size = {"int8": 1, "float32": 4}.get(dtype, 2)
-    m, k, n = (int(random.integers(1, most // 16)) * 16 // size for most in (400, 700, 400))
+    m, k, n = (int(random.integers(1, most // 16)) * 16 // size for most in largest)
     k += 128 // size  # more than one tile
     turned = {"transpose_a": bool(random.integers(2)), "transpose_b": bool(random.integers(2))}
     if dtype in ("float32", "int8"):

@@ -1,0 +1,81 @@
+"""Products of every step of Hopper's ladder on the CPU: ``python benches/check_boxes.py [--count N]``.
+
+Random products (dtypes, layouts, batches, shapes with remainders, tiles, buffers), each written for every step: factors
+by cp.async, in boxes, with a producer, in a persistent grid, in clusters, and both.  The emitted CUDA text runs on the
+stand-in of tests/cuda in each mode of lateness, and has to give what the interpreter gives, which is held against the
+definition.  Rows are kept as they come, in results/check_boxes_<cpu>_<day>.json.  Exits with 1 where one is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count, cycle
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benches.aims import Aim, verdict
+from benches.results import keep
+from rollergen.emit import emit
+from rollergen.program.rprogram import RProgram
+from tests.cuda.beside import H200, MODES, assert_agree, drawn
+from tests.cuda.host import HostError
+from tests.matrices import planned
+
+NAME = "check_boxes"
+STEPS: dict[str, dict[str, Any]] = {
+    "cp.async": {"boxes": False, "producer": False},
+    "boxes": {"producer": False},
+    "producer": {"producer": True},
+    "persistent": {"producer": True, "persistent": True},
+    "clusters": {"producer": True, "cluster": 2},
+    "persistent clusters": {"producer": True, "persistent": True, "cluster": 2},
+}
+"""Fields of `MatrixPlan`."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=204, help="products in all, as many of each step")
+    rows: list[dict[str, Any]] = []
+    drawing = _programs()
+    for _ in range(parser.parse_args().count):
+        step, number, expression, made = next(drawing)
+        state = "right"
+        try:
+            assert_agree(expression, made, emit(made, H200, "cuda"), MODES)
+        except (AssertionError, HostError) as error:
+            state = f"wrong: {str(error)[:200]}"
+        dtype = made.inputs[0].dtype
+        rows.append({"step": step, "number": number, "program": repr(made), "dtype": dtype, "state": state})
+        print(len(rows), step, number, state, flush=True)
+        right = Counter(row["step"] for row in rows if row["state"] == "right")
+        figure = f"{right.total()} of {len(rows)} right: " + ", ".join(f"{right[step]} {step}" for step in STEPS)
+        what = "Random products of every step of the ladder on the stand-in"
+        aim = Aim(what, figure, "all right", right.total() == len(rows))
+        keep(NAME, {"headlines": [aim.headline()], "modes": len(MODES), "rows": rows})
+    return verdict([aim])
+
+
+def _programs() -> Iterator[tuple[str, int, object, RProgram]]:
+    """(step, number of the draw, expression, program) without end, in turns; draws whose grids have not what a step is
+    about are left out."""
+    numbers = count(2000)
+    for step in cycle(STEPS):
+        for number in numbers:
+            expression, plan = drawn(number, (280, 260, 280))
+            plan = replace(plan, **STEPS[step])
+            made = planned(expression, replace(H200, units=2), plan)
+            order = made.stages[0].block_order
+            if bool(order.cluster) == bool(plan.cluster) and bool(order.launched) == plan.persistent:
+                yield step, number, expression, made
+                break
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
