@@ -29,7 +29,7 @@ from rollergen.program.model.limiters.arithmetic import arithmetic_clocks, issue
 from rollergen.program.model.limiters.bandwidth import supply
 from rollergen.program.model.limiters.entering import entering
 from rollergen.program.model.limiters.issue import instructions_of, issue_rate
-from rollergen.program.model.limiters.latency import latency_clocks
+from rollergen.program.model.limiters.latency import late_tiles, latency_clocks
 from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, TAKES_TURNS, Limit
 from rollergen.program.model.limiters.misses import exposed_misses
 from rollergen.program.model.limiters.paths import path_clocks
@@ -309,19 +309,24 @@ def combine(limiters: Sequence[Limit], norms: Norms, twice: Number) -> Number:
 def _within_a_unit(
     nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves
 ) -> tuple[list[Limit], Number]:
-    """Clocks of each resource inside the busiest unit, and the instructions of one thread."""
+    """Clocks of each resource inside the busiest unit, and the instructions of one thread.
+
+    While a block that has its unit for itself waits for tiles that are late, nothing else runs there."""
     found: list[Limit] = []
     blocks = waves.per_unit
     found.append(("multiply-adds", blocks * arithmetic_clocks(nest, device, costs, work), OVERLAPS))
     instructions = instructions_of(nest, device, costs, work)
     rounds = ceil_div(blocks, waves.resident)
-    alone = rounds * instructions * costs.thread_issue_clocks
-    found.append(("issue", most(blocks * nest.warps * instructions / issue_rate(device, costs), alone), OVERLAPS))
+    longest = rounds * instructions * costs.thread_issue_clocks
+    found.append(("issue", most(blocks * nest.warps * instructions / issue_rate(device, costs), longest), OVERLAPS))
     for name, clocks in path_clocks(nest, device, costs, work):
         found.append((name, blocks * clocks, OVERLAPS))
     busy: Number = 0
     for _, clocks, _ in found:
         busy = most(busy, clocks)
-    latency = latency_clocks(nest, device, costs, work, instructions, busy / rounds, waves.resident)
+    late = late_tiles(device, costs, work, busy / rounds, waves.resident)
+    alone = (waves.resident == 1) & any(copy.asynchronous for copy in nest.stage.copies)
+    latency = latency_clocks(nest, device, costs, work, instructions) + choose(alone, 0, late)
     found.append(("latency", latency * rounds, OVERLAPS))
+    found.append(("late tiles", choose(alone, late, 0) * rounds, ADDS))
     return found, instructions

@@ -11,34 +11,43 @@ from rollergen.program.model.work import Work
 
 
 def latency_clocks(
-    nest: Nest, device: Device, costs: Costs, work: Work, instructions: Number, busy: Number, resident: Number
+    nest: Nest, device: Device, costs: Costs, work: Work, instructions: Number
 ) -> Number:
-    """Clocks of one block during which it waits for its own loads, barriers and dependent accumulations.
+    """Clocks of one block during which it waits for its own loads, barriers and dependent accumulations; those of
+    `late_tiles` are beside them.
 
     What no copy brings is exchanged once for the whole block, as is what the block stores.  Copies made ahead of
-    their use wait only for what the steps between do not hide (Little's law): ``busy`` are the clocks that its unit
-    is at work while this block does all its steps, and those of as many others as are ``resident``.  On its way is a
-    tile for a load's latency and, copied past the registers, for as long as the tiles of all of these take at the
-    unit's share of the rate at which they come in (products by wgmma on an H100: .75 of the time with one tile more on
-    its way).  Where a producer starts the copies, threads do not wait for each other at a barrier of the block."""
+    their use wait only for what the steps between do not hide (`late_tiles`).  Where a producer starts the copies,
+    threads do not wait for each other at a barrier of the block."""
     direct = 1 + any(phase.direct or phase.stream for phase in work.phase_reads)
     staged: Number = direct * costs.exchange_clocks
-    rate = incoming_bytes_per_clock(device)
-    for passes, depth, bytes_ in work.stagings:
-        exposed: Number = costs.exposed_staging_clocks
-        on_its_way = exposed + resident * bytes_ / rate if rate else exposed
-        hidden = (depth - 1) * busy / most(passes, 1)
+    for passes, depth, _ in work.stagings:
         waited = costs.exposed_prefetched_clocks
         if nest.stage.compute.producer:
             waited = max(waited - costs.combine_clocks, 0.0)
-        exposed = choose(depth > 1, waited + most(on_its_way - hidden, 0), exposed)
-        staged = staged + passes * (exposed + costs.exchange_clocks)
+        staged = staged + passes * (choose(depth > 1, waited, costs.exposed_staging_clocks) + costs.exchange_clocks)
     reads: Number = 0
     for phase in work.phase_reads:
         reads = reads + most(phase.iterations, 1) * _exposed_clocks(phase, costs, work.direct_rounds)
     chain = chain_clocks(device, nest, costs, work, instructions)
     staged = staged + work.window_steps * costs.window_step_clocks
     return staged + most(reads, chain) + work.combine_clocks
+
+
+def late_tiles(device: Device, costs: Costs, work: Work, busy: Number, resident: Number) -> Number:
+    """Clocks of one block during which it waits for tiles that were asked for ahead of their use, and are late.
+
+    The steps between hide what they take (Little's law): ``busy`` are the clocks that its unit is at work while this
+    block does all its steps, and those of as many others as are ``resident``.  On its way is a tile for a load's
+    latency and, copied past the registers, for as long as the tiles of all of these take at the unit's share of the
+    rate at which they come in (products by wgmma on an H100: .75 of the time with one tile more on its way)."""
+    late: Number = 0
+    rate = incoming_bytes_per_clock(device)
+    for passes, depth, bytes_ in work.stagings:
+        on_its_way = costs.exposed_staging_clocks + (resident * bytes_ / rate if rate else 0)
+        hidden = (depth - 1) * busy / most(passes, 1)
+        late = late + choose(depth > 1, passes * most(on_its_way - hidden, 0), 0)
+    return late
 
 
 def first_tile_clocks(device: Device, costs: Costs, work: Work) -> Number:
