@@ -37,6 +37,7 @@ COSTS: Mapping[str, Cost] = {
         "slowest of them counts (default: each layer is one of the overlapping limiters)",
     ),
     "ahead_exponent": cost("the same where all tiles are staged ahead of their use (default: memory_exponent)"),
+    "beside_exponent": cost("the same where matrix instructions run beside the program, too (default: ahead_exponent)"),
     "issue_per_clock": cost("instructions that one unit issues in one clock (default: one for each scheduler)"),
     "thread_issue_clocks": cost("clocks between two instructions of one thread (of the threads of one lockstep)"),
     "loop_instructions": cost("instructions of one iteration of a rolled loop beside its body"),

@@ -270,14 +270,17 @@ def norms_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Norms:
 
     A matrix instruction keeps its unit busy for many clocks, in which others issue.  Memory works beside the unit where
     each tile is on its way before the one before is used up, or where all that is read is read once; else the threads
-    that wait for it do little else.  (Constants: two spaces of products in float32, published products in float16.)
+    that wait for it do little else.  It disturbs least where threads do not wait for products, either.  (Constants:
+    two spaces of products in float32, published products in float16, products by wgmma on an H200.)
     """
-    unit = (costs.matrix_exponent if instruction_of(nest, device) else 0) or costs.norm_exponent
+    one = instruction_of(nest, device)
+    unit = (costs.matrix_exponent if one else 0) or costs.norm_exponent
     if not costs.ahead_exponent:
         return Norms(unit, costs.memory_exponent)
     depths = [copy.depth for copy in nest.stage.copies if copy.to_layer != device.layers[0].name]
     ahead = reduce(least, depths) > 1 if depths else not any(phase.direct for phase in work.phase_reads)
-    return Norms(unit, choose(ahead, costs.ahead_exponent, costs.memory_exponent))
+    beside = (costs.beside_exponent if one is not None and one.is_asynchronous else 0) or costs.ahead_exponent
+    return Norms(unit, choose(ahead, beside, costs.memory_exponent))
 
 
 def combine(limiters: Sequence[Limit], norms: Norms, twice: Number) -> Number:
