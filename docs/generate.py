@@ -157,6 +157,8 @@ LIMITERS: dict[str, tuple[Callable, str]] = {
     "filling tiles": (bandwidth.supply, "bytes that a thread brings into arrays of its own / bytes a clock"),
     "column walks": (misses.exposed_misses, "B x lines x clocks of a miss, where strides defeat the prefetchers"),
     "tlb N": (misses.exposed_misses, "B x pages beyond the buffer x clocks of a miss"),
+    "late tiles": (latency.late_tiles, "R x waits for late tiles, of blocks that have a unit each"),
+    "next blocks": (entering.entering, "(blocks started - 1) x clocks of a first tile, where each has its unit alone"),
     "staging": (entering.entering, "R x staged windows x clocks"),
     "tiles": (entering.entering, "B x register tiles x clocks, more at ragged edges"),
     "blocks": (entering.entering, "B x clocks"),
