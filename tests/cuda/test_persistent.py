@@ -145,3 +145,13 @@ def test_the_loop_of_a_persistent_grid_is_as_small_as_of_any_other_and_nothing_s
     if loops is not None:
         (loop,) = loops.values()
         assert sum(loop.values()) <= 70 * loop["HGMMA"] / 4
+
+
+@pytest.mark.parametrize(
+    ("fn", "depth", "resident", "late"), [(32, 3, 1, True), (32, 4, 1, False), (16, 3, 2, False)]
+)
+def test_only_a_block_that_has_its_unit_for_itself_is_on_top_late(fn, depth, resident, late):
+    plan = MatrixPlan("wgmma", 1, fn, 2, 1, 4, depth, boxes=True, producer=True)
+    found = predict_stage(planned(matmul(4096, 4096, 4096), H200, plan).stages[0], H200)
+    assert found.resident_blocks == resident
+    assert any(one.name == "late tiles" and one.how == "adds" and one.seconds > 0 for one in found.limiters) == late
