@@ -17,7 +17,7 @@ from space_conv import FILTER, TAPS
 from space_conv import SIZE as IMAGE
 
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.model import access, block_windows, facts, prediction, services, together, work
+from rollergen.program.model import access, block_windows, facts, lane_rows, prediction, services, together, work
 from rollergen.program.model.limiters import paths
 from rollergen.program.model.waiting import Waiting
 from rollergen.program.model.wavefronts import wavefronts
@@ -111,6 +111,7 @@ def clean_slate() -> Iterator[None]:
 
     def forget() -> None:
         facts.facts_of.cache_clear()
+        lane_rows.known_of.cache_clear()
         together.price_cache.clear()
 
     forget()

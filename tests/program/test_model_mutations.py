@@ -8,6 +8,7 @@ import pytest
 
 from rollergen.program.model import access as model_access
 from rollergen.program.model import facts as model_facts
+from rollergen.program.model import lane_rows as model_lane_rows
 from rollergen.program.model import moved as model_moved
 from rollergen.program.model import nest as model_nest
 from rollergen.program.model import predict_stage
@@ -125,6 +126,7 @@ def forget():
     """Nothing that was computed before a fault was seeded, or with it, may be remembered."""
     model_wavefronts._banked.cache_clear()
     model_facts.facts_of.cache_clear()
+    model_lane_rows.known_of.cache_clear()
     model_together.price_cache.clear()
 
 

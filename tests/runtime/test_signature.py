@@ -78,7 +78,7 @@ def frozen():
         (np.ones((5, 4), np.float32).T, ArgumentError, "out=C is strided or misaligned; expected a C-contiguous array"),
         (frozen(), ArgumentError, "out=C is read-only"),
         ((c, c), ArgumentError, "out has 2 arrays; expected 1"),
-        (3.0, ArgumentError, "C is a builtins.float"),
+        (3.0, ArgumentError, "C is the number 3.0"),
     ],
 )
 def test_wrong_outputs_are_refused(out, error, text):

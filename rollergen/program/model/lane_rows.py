@@ -23,7 +23,7 @@ def per_decided(
 
     ``kind``: all that it depends on beside choices and columns.  Tiles of the operators of a model are much alike:
     what was found is kept from batch to batch."""
-    count, known = len(choices), _known(kind)
+    count, known = len(choices), known_of(kind)
 
     def of_rows(rows: list[Row]) -> list[float]:
         lacking: dict[Row, list[Row]] = {}
@@ -38,7 +38,7 @@ def per_decided(
 
 
 @lru_cache(maxsize=64)
-def _known(kind: Hashable) -> dict[Row, float]:
+def known_of(kind: Hashable) -> dict[Row, float]:
     """What was found for rows of one kind."""
     return {}
 

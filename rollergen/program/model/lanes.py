@@ -28,7 +28,7 @@ def lanes_apart(nest: Nest, operand: Operand, lane: int) -> int:
     return _steps_apart(operand.offset, nest.loops[lane].axis, nest.lanes)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _steps_apart(offset: Index, axis: str, lanes: int) -> int:
     places = evaluate_lanes(offset, {axis: np.arange(lanes)}, (lanes,))
     apart = set(np.diff(places).tolist())
