@@ -22,7 +22,7 @@ def main() -> None:
     A, B = rg.tensor("A", (SIZE, SIZE)), rg.tensor("B", (SIZE, SIZE))
     facts = rg.build(rg.ops.matmul(A, B), "cpu", top_k=10, cache=False).explain(as_dict=True)
     stage = next(one for one in facts["stages"] if not one["once"])
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(5.2, 5.2), layout="constrained")
     panels = list(figure.subplots(2, 2).flat)
     tiles(panels[0], stage)
     traffic(panels[1], stage)
@@ -31,12 +31,14 @@ def main() -> None:
     for panel in panels:
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=8)
+        panel.xaxis.label.set_size(8)
+        panel.yaxis.label.set_size(8)
     figure.savefig(TARGET, metadata={"Date": None}, facecolor="white")
 
 
 def tiles(panel, stage) -> None:
     """Tiles of the result by level, each in the corner of the one that it is cut from."""
-    panel.set_title("1 tiles of the result", fontsize=10)
+    panel.set_title("1 tiles of the result", fontsize=9)
     i, j = list(stage["tiles"][0]["tile"])[:2]
     levels: dict[tuple[int, int], list[str]] = {}  # those of equal tiles are one rectangle
     for one in stage["tiles"]:
@@ -45,20 +47,20 @@ def tiles(panel, stage) -> None:
     for depth, ((rows, columns), names) in enumerate(levels.items()):
         panel.add_patch(Rectangle((0, 0), columns, rows, facecolor=BLUE, alpha=0.15 + 0.25 * depth, edgecolor="black"))
         label = f"{', '.join(names)}: {rows} x {columns}"
-        place = (30, SIZE * (0.9 - 0.22 * depth))
+        place = (20, SIZE * (0.9 - 0.22 * depth))
         panel.annotate(label, (columns / 2, rows), place, fontsize=8, arrowprops={"arrowstyle": "-", "lw": 0.5})
     panel.set(xlim=(-4, SIZE), ylim=(SIZE, -4), xticks=[], yticks=[])
 
 
 def traffic(panel, stage) -> None:
-    panel.set_title("2 bytes out of each memory", fontsize=10)
+    panel.set_title("2 bytes out of each memory", fontsize=9)
     named = {name: count for name, count in stage["traffic_bytes"].items() if count}
     panel.barh(list(named), [count / 2**20 for count in named.values()], color=BLUE)
     panel.set(xlabel="MiB")
 
 
 def limiters(panel, stage) -> None:
-    panel.set_title("3 predicted time", fontsize=10)
+    panel.set_title("3 predicted time", fontsize=9)
     found = sorted(stage["limiters"], key=lambda one: one["seconds"])[-6:]
     colours = [ORANGE if one["name"] == stage["binding"] else GREY for one in found]
     panel.barh([one["name"] for one in found], [one["seconds"] * 1e3 for one in found], color=colours)
@@ -66,7 +68,7 @@ def limiters(panel, stage) -> None:
 
 
 def candidates(panel, found) -> None:
-    panel.set_title("4 ten programs, measured", fontsize=10)
+    panel.set_title("4 ten programs, measured", fontsize=9)
     timed = [one for one in found if one["measured_seconds"] is not None]
     for one in timed:
         colour = ORANGE if one["chosen"] else BLUE
