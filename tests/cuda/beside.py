@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.errors import ProgramError
 from rollergen.hal.compilers import nvrtc
 from rollergen.hal.load import load_device
-from rollergen.lower.ir import For, If
+from rollergen.lower.ir import Barrier, For, If
+from rollergen.lower.products import check_products
 from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.interpreter import interpret
 from tests.agreement.readers import assert_values, small_integers
@@ -80,3 +82,19 @@ def without(body, dropped):
             one = replace(one, body=tuple(without(one.body, dropped)))
         if not dropped(one):
             yield one
+
+
+def not_shown(body):
+    """The statements with barriers that do not show what was written."""
+    for one in body:
+        if isinstance(one, (For, If)):
+            one = replace(one, body=tuple(not_shown(one.body)))
+        yield replace(one, products=False) if isinstance(one, Barrier) else one
+
+
+def assert_refused_without(node, kernel):
+    """A kernel with asynchronous products is right, and refused without its statements of this type."""
+    check_products(kernel)
+    with pytest.raises(ProgramError, match="expected"):
+        bare = not_shown(kernel.body) if node is Barrier else without(kernel.body, lambda one: isinstance(one, node))
+        check_products(replace(kernel, body=tuple(bare)))
