@@ -52,7 +52,7 @@ def in_whole_clusters(number: int):
 
 @on_host
 @pytest.mark.parametrize("number", range(24))
-@pytest.mark.every(8)
+@pytest.mark.every(12)
 def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
     expression, _, _, made = in_whole_clusters(number)
     assert_agree(expression, made, emit(made, H200, "cuda"), MODES)
@@ -61,6 +61,7 @@ def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
 @on_host
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.every(2)
 def test_rows_along_k_are_shared_in_parts_too(turned, persistent):
     expression = matmul(256, 200, 136, transpose_b=turned)
     made = of_units(2, expression, replace(PLAN, persistent=persistent))

@@ -43,7 +43,7 @@ def walking():
 
 @on_host
 @pytest.mark.parametrize("number", range(24))
-@pytest.mark.every(8)
+@pytest.mark.every(12)
 def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
     expression, plan = drawn(100 + number)
     random = np.random.default_rng(number)
@@ -54,6 +54,7 @@ def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
 
 @on_host
 @pytest.mark.parametrize("launched", [1, 2, 7, 10])
+@pytest.mark.every(2)
 def test_any_number_of_blocks_computes_all_outputs(launched):
     expression = matmul(136 * 3 + 128, 200, 136)
     made = of_units(launched, expression, replace(PLAN, depth=3, group_rows=0))

@@ -25,7 +25,7 @@ def chained(found):
 @pytest.mark.parametrize("columns", [1024, 333, 150])
 def test_a_nan_shows_wherever_it_lies(how, of_numpy, dtype, columns):
     expression = getattr(rg.ops, how)(rg.tensor("X", (columns, columns), dtype), 1, name="Y")
-    found = chained(kernels(expression))
+    found = chained(kernels(expression))[:2]
     assert found
     x = np.random.default_rng(columns).normal(size=(columns, columns)).astype(dtype)
     np.fill_diagonal(x, np.nan)  # of each row another element
