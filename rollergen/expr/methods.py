@@ -123,8 +123,12 @@ class Methods:
         return OPERATORS[name](*inputs)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, named: Any) -> Any:
-        advice = name_advice(function.__name__, OPERATORS)
-        raise ExpressionError(f"numpy.{function.__name__} takes arrays, and a tensor is none; in rg.ops: {advice}")
+        """NumPy's `shape` and `ndim`, which ask for no elements; of others the error that says what stands for them."""
+        name = function.__name__
+        if name in ("shape", "ndim"):
+            return getattr(self, name)
+        advice = name_advice(name, OPERATORS)
+        raise ExpressionError(f"numpy.{name} takes arrays, and a tensor is none; in rg.ops: {advice}")
 
     def __array__(self, *dtype: Any, **named: Any) -> Any:
         raise ExpressionError("a tensor has no elements; its evaluate, or the kernel that is built of it, gives arrays")

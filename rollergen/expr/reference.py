@@ -95,7 +95,7 @@ def bound_arrays(tensor: Tensor, arrays: Sequence[Any], named: Mapping[str, Any]
 def _as_array(array: Any, tensor: Tensor) -> Array:
     data = as_stored(np.asarray(array), tensor.buffer.packs)
     if data.shape != tensor.shape:
-        packed = f" (bytes of two {tensor.buffer.packs}: rg.pack makes them)" if tensor.buffer.packs else ""
+        packed = f", the bytes that rg.pack makes of {tensor.buffer.packs}" if tensor.buffer.packs else ""
         raise ShapeError(f"the array for {tensor.label} has shape {data.shape}; expected {tensor.shape}{packed}")
     floating = data.dtype.kind == "f" or data.dtype.name in FLOATS
     if (data.dtype.kind not in "fiub" and not floating) or (floating and not is_float(tensor.dtype)):

@@ -49,7 +49,7 @@ def view(thing: Any, name: str, where: object) -> np.ndarray:
     if hasattr(thing, "__dlpack__") and hasattr(thing, "__dlpack_device__"):
         return _of_dlpack(thing, name, where)
     if isinstance(thing, (np.generic, bool, int, float)):
-        raise ArgumentError(f"{name} is the number {thing!r}; expected an array, numpy.asarray({name}, dtype): {where}")
+        raise ArgumentError(f"{name} is the number {thing!r}; expected an array, see numpy.asarray: {where}")
     what = f"{type(thing).__module__}.{type(thing).__qualname__}"
     advice = f"such as {name}.get()" if hasattr(thing, "get") and hasattr(thing, "queue") else "see numpy.asarray"
     if what.startswith("pyopencl.") and what.endswith(".Buffer"):

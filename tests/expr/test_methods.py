@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.errors import DtypeError, ExpressionError
+from rollergen.errors import DtypeError, ExpressionError, ShapeError
 from rollergen.expr.methods import METHODS, NUMPYS, OTHERWISE
 from tests.expr.operators.oracle import agree, given, torch
 
@@ -143,3 +143,13 @@ def test_other_functions_of_numpy_are_refused_with_the_operator_s_name(function)
 def test_a_tensor_is_no_array():
     with pytest.raises(ExpressionError, match="a tensor has no elements"):
         np.asarray(rg.tensor("A", (2, 3)))
+
+
+def test_numpy_tells_the_shape_of_a_tensor():
+    A = rg.tensor("A", (2, 3))
+    assert np.shape(A) == (2, 3) and np.ndim(A) == 2
+
+
+def test_an_array_of_nibbles_in_another_shape_is_told_how_they_are_packed():
+    with pytest.raises(ShapeError, match=r"expected \(3, 3\), the bytes that rg.pack makes of int4\[3, 5\]"):
+        (rg.tensor("w", (3, 5), "int4") + 1).evaluate(np.zeros((3, 5)))
