@@ -31,36 +31,44 @@ Tile = Mapping[str, int]
 Sizes = dict[str, int]
 
 
-def footprint_bytes(op: TensorOp, tile: Tile) -> int:
-    """Bytes of the operand tiles of one step (the view's tile, for a gathered operand)."""
-    return sum([prod([tile.get(axis, 1) for axis in load.axes()]) * ITEMSIZE[load.dtype] for load in op.body_loads()])
-
-
-def _steps(op: TensorOp, tile: Tile) -> int:
-    return prod([-(-axis.extent // tile.get(axis.name, 1)) for axis in op.axes])
-
-
 class Reuse(NamedTuple):
-    """A tile with what growth compares: bytes of the operand tiles of one step, and how many steps there are."""
+    """A tile with what growth compares: bytes of each operand's tile in one step, and how many steps there are."""
 
     tile: Tile
-    footprint_bytes: int
+    operand_bytes: tuple[int, ...]
     steps: int
 
     @staticmethod
     def of(op: TensorOp, tile: Tile) -> Reuse:
-        return Reuse(tile, footprint_bytes(op, tile), _steps(op, tile))
+        """Of the view's tile, for a gathered operand."""
+        sizes = [prod([tile.get(axis, 1) for axis in load.axes()]) * ITEMSIZE[load.dtype] for load in op.body_loads()]
+        return Reuse(tile, tuple(sizes), prod([ceil_div(axis.extent, tile.get(axis.name, 1)) for axis in op.axes]))
+
+    def with_extent(self, op: TensorOp, axis: str, extent: int) -> Reuse:
+        """Of the tile with another extent of one axis: only what that axis decides is counted again."""
+        old, whole = self.tile.get(axis, 1), op.extents()[axis]
+        sizes = [
+            size // old * extent if axis in load.axes() else size
+            for load, size in zip(op.body_loads(), self.operand_bytes, strict=True)
+        ]
+        steps = self.steps // ceil_div(whole, old) * ceil_div(whole, extent)
+        return Reuse({**self.tile, axis: extent}, tuple(sizes), steps)
+
+    @property
+    def footprint_bytes(self) -> int:
+        return sum(self.operand_bytes)
 
     def score(self, larger: Reuse) -> float:
         """Traffic saved per byte of footprint added when the tile grows to the larger one."""
-        saved = self.steps * self.footprint_bytes - larger.steps * larger.footprint_bytes
-        added = larger.footprint_bytes - self.footprint_bytes
-        return saved / added if added > 0 else inf if saved > 0 else 0.0
+        less, more = self.footprint_bytes, larger.footprint_bytes
+        saved = self.steps * less - larger.steps * more
+        return saved / (more - less) if more > less else inf if saved > 0 else 0.0
 
 
 def reuse_score(op: TensorOp, tile: Tile, axis: str, extent: int) -> float:
     """The score of the tile whose `axis` grows to `extent`."""
-    return Reuse.of(op, tile).score(Reuse.of(op, {**tile, axis: extent}))
+    now = Reuse.of(op, tile)
+    return now.score(now.with_extent(op, axis, extent))
 
 
 def grow_registers(op: TensorOp, roles: Roles, device: Device) -> list[Tile]:
@@ -184,10 +192,10 @@ def _grow(
     """Every tile on the way from `tile`, by multiples of `unit`, along the axis of the best reuse score."""
     found = [Reuse.of(op, tile)]
     while True:
-        tile = found[-1].tile
-        larger = {axis: _next_extent(tile[axis], unit[axis], op.axis(axis).extent) for axis in axes}
-        grown = [(axis, extent, Reuse.of(op, {**tile, axis: extent})) for axis, extent in larger.items() if extent]
-        scored = [(found[-1].score(reuse), axis, extent, reuse) for axis, extent, reuse in grown if fits(reuse)]
+        last = found[-1]
+        larger = {axis: _next_extent(last.tile[axis], unit[axis], op.extents()[axis]) for axis in axes}
+        grown = [(axis, extent, last.with_extent(op, axis, extent)) for axis, extent in larger.items() if extent]
+        scored = [(last.score(reuse), axis, extent, reuse) for axis, extent, reuse in grown if fits(reuse)]
         if not scored:
             return [reuse.tile for reuse in found]
         found.append(max(scored, key=lambda one: one[:3])[3])

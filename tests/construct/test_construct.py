@@ -12,7 +12,7 @@ from rollergen.construct import construct
 from rollergen.construct.candidate import best
 from rollergen.construct.choose import choice, op_candidates
 from rollergen.construct.copies import copy_stage
-from rollergen.construct.grow import footprint_bytes, grow_layer, grow_registers, reuse_score, scale_out, staging_layers
+from rollergen.construct.grow import Reuse, grow_layer, grow_registers, reuse_score, scale_out, staging_layers
 from rollergen.construct.notes import construction_notes
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.canonical import canonicalize
@@ -155,7 +155,7 @@ def test_a_block_tile_grows_within_half_of_its_layer(device):
     for layer in staging_layers(device):
         tiles = grow_layer(op, ROLES, device, AlignmentRules(), small, layer)
         assert len(tiles) > 1
-        assert footprint_bytes(op, tiles[-1]) <= layer.capacity_bytes // 2
+        assert Reuse.of(op, tiles[-1]).footprint_bytes <= layer.capacity_bytes // 2
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
@@ -201,3 +201,10 @@ def test_copies_of_constants_are_made_for_programs_alone():
     waiting = [one for one in found if one.before]
     assert waiting and made() == 0
     assert waiting[0].stages[0].once and made() == 1
+
+
+@given(tile=st.fixed_dictionaries({axis: st.integers(1, 300) for axis in "ijk"}), axis=st.sampled_from("ijk"),
+       extent=st.integers(1, 300))  # fmt: skip
+def test_another_extent_of_one_axis_counts_as_a_new_tile_does(tile, axis, extent):
+    op = matmul_op(100, 37, 250)
+    assert Reuse.of(op, tile).with_extent(op, axis, extent) == Reuse.of(op, {**tile, axis: extent})
