@@ -13,6 +13,7 @@ from typing import Any
 
 from rollergen.errors import ArgumentError, CheckFailedError, DeviceError, DtypeError, ShapeError, shown
 from rollergen.explain.explanation import seconds_text
+from rollergen.expr.dtypes import numpy_dtype
 from rollergen.gate.footprint import bytes_text
 from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network, Value
@@ -97,23 +98,29 @@ class Model:
         """
         leaves = self._network.leaves(arrays, named)
         given = self._arranged(leaves)
-        if any(map(on_device, leaves)) and isinstance(self._execution, CudaExecution):
+        if (gpu := self._gpu_of(leaves)) is not None:
             with self._lock:
-                return self._network.nested(list(self._execution.called(given, leaves)))
+                return self._network.nested(list(gpu.called(given, leaves)))
         with self._lock:
             made = self._execution.run(given)
         torch = bool(leaves) and all(map(is_torch, leaves))
         return self._network.nested([to_torch(one) for one in made] if torch else made)
 
+    def _gpu_of(self, leaves: Sequence[Any]) -> CudaExecution | None:
+        """The model on a GPU in whose memory some of the arrays lie."""
+        if not self.device.kind.threads or not any(map(on_device, leaves)):
+            return None
+        return self._execution if isinstance(self._execution, CudaExecution) else None
+
     def _arranged(self, leaves: Sequence[Any]) -> list[Any]:
         """Host arrays, or, where arrays lie on the GPU that the model runs on, their memory."""
         found, where = [], self._signature
         seen: Callable[[Any, str, object], Any] = view
-        if any(map(on_device, leaves)) and isinstance(self._execution, CudaExecution):
-            seen = self._execution.view
+        if (gpu := self._gpu_of(leaves)) is not None:
+            seen = gpu.view
         for value, leaf in zip(self._network.inputs, leaves, strict=True):
             array = seen(leaf, value.name, where)
-            if array.dtype.name != value.dtype:
+            if array.dtype != numpy_dtype(value.dtype):
                 raise DtypeError(f"{value.name} has dtype {array.dtype.name}; expected {value.dtype}: {where}")
             if array.shape != value.shape:
                 raise ShapeError(f"{value.name} has shape {array.shape}; expected {value.shape}: {where}")
