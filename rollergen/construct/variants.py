@@ -142,6 +142,7 @@ def _shifted_variants(op: TensorOp, device: Device) -> Iterator[Variant]:
         yield from _variant("direct", (), op)
     else:
         yield from _row_variant(op)
+        yield from [one for one in _variant("direct", (), op) if _guards_whole_vectors(op, one.roles)]
     yield from _lines_variant(op, device)
     yield from _short_rows(op, device)
     gemm = implicit_gemm(op) if padded or _windowed(op) else None
@@ -164,6 +165,14 @@ def _window_variants(op: TensorOp, load: Load, lanes: int) -> Iterator[Variant]:
 def reuses(op: TensorOp, roles: Roles) -> bool:
     """Whether an operand that varies along n is the same along m."""
     return roles.m is not None and any(roles.m not in load.axes() for load in operands(op, roles.n))
+
+
+def _guards_whole_vectors(op: TensorOp, roles: Roles) -> bool:
+    """Whether what is guarded is read along n, and whole vectors of it at once (images whose channels are innermost):
+    a branch beside a tap costs less than a copy of the image."""
+    guarded = [load for load in op.body_loads() if load.guard]
+    names = frozenset().union(*[bound.index.names() for load in guarded for bound in load.guard])
+    return roles.n not in names and all(roles.n in load.axes() for load in guarded)
 
 
 def _row_variant(op: TensorOp) -> Iterator[Variant]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 import rollergen as rg
+from rollergen.construct import construct
 from rollergen.construct.choose import choice, program_of
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.padding import with_halo
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
-from tests.agreement.readers import assert_values, device, run_opencl, small_integers
+from tests.agreement.readers import assert_traffic, assert_values, device, run_opencl, small_integers
 
 
 def channels_last(stride, padding, taps, images=1):
@@ -56,3 +57,40 @@ def test_an_index_that_the_guard_of_another_keeps_inside_has_its_halo_too():
     placed = next(one for one in rewritten.body_loads() if one.buffer == copy.output)
     assert [index.bounds(op.ranges()) for index in placed.indices] == [(0, 3), (0, 3)]
     assert [bound.index.bounds(copy.ranges()) for bound in copy.result.guard] == [(0, 3), (-2, 1)]
+
+
+def each_channel_alone(shape, taps, stride=1, dilation=1, dtype="float32"):
+    x = rg.ops.permute(rg.tensor("x", shape, dtype), (0, 3, 1, 2))
+    w = rg.tensor("w", (shape[-1], 1, taps, taps), dtype, constant=True)
+    y = rg.ops.conv2d(x, w, stride=stride, padding=taps // 2, dilation=dilation, groups=shape[-1])
+    return rg.ops.permute(y, (0, 2, 3, 1))
+
+
+DEPTHWISE = {
+    "a tail of lanes": ((2, 7, 5, 33), 3),
+    "stride 2": ((1, 12, 11, 48), 3, 2),
+    "one line, 5 taps": ((1, 1, 9, 16), 5),
+    "taps apart": ((1, 9, 9, 32), 3, 1, 2),
+    "whole numbers": ((1, 6, 6, 64), 3, 1, 1, "int32"),
+}
+
+
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_readers_of_images_whose_guards_hold_for_whole_vectors_agree_without_a_copy(name):
+    expression, cpu = each_channel_alone(*DEPTHWISE[name]), device("cpu")
+    graph = canonicalize(expression)
+    (op,) = graph.tensor_ops
+    one = next(one for one in choice(op, cpu, rg.BuildOptions().rules, 8).candidates if "direct" in one.variant)
+    program = program_of(graph, cpu, (one,)).program
+    check(program, cpu)
+    assert [stage.op.output.name for stage in program.stages if not stage.once] == [op.output.name]
+    arrays = small_integers(program)
+    found = interpret(program, arrays, cpu)
+    assert_traffic(program, found.traffic, cpu, {})
+    assert_values(expression, program, found.outputs, arrays)
+    assert_values(expression, program, run_opencl(program, arrays, cpu), arrays)
+
+
+def test_a_large_image_of_separate_channels_is_read_where_it_lies():
+    best = construct(canonicalize(each_channel_alone((1, 112, 112, 96), 3, 2)), device("cpu"), top_k=1)[0].program
+    assert sum(not stage.once for stage in best.stages) == 1
