@@ -22,12 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from rich.console import Console
-from rich.table import Table
-
-from benches.results import begun, keep, result_path
 from benches.seeds.claims import CLAIMS, Claim, chosen
-from benches.seeds.drawn import columns, drawn
 from benches.seeds.finding import IMPOSSIBLE, Finding
 from rollergen.errors import RollergenError
 
@@ -61,8 +56,12 @@ def content_of(findings: dict[str, Any]) -> dict[str, Any]:
     return {"load average as it was written": os.getloadavg()[1], "claims": [one["told"] for one in listed], **rows}
 
 
-def show(console: Console, claim: Claim, rows: list[dict[str, Any]], picture: str | None) -> None:
+def show(console: Any, claim: Claim, rows: list[dict[str, Any]], picture: str | None) -> None:
     """The rows of one entry as a table, and drawn where that is asked for."""
+    from rich.table import Table
+
+    from benches.seeds.drawn import columns, drawn
+
     if not rows:
         console.print("it has no rows")
         return
@@ -76,23 +75,35 @@ def show(console: Console, claim: Claim, rows: list[dict[str, Any]], picture: st
         console.print(f"drawn in {picture}")
 
 
-def main() -> None:
+def options_and_claims() -> tuple[argparse.Namespace, list[Claim]]:
+    """What the command line asks for; nothing heavy is imported yet, so that help and errors come at once."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--claim", default="", help="only entries whose name contains this text")
     parser.add_argument("--list", action="store_true", help="name the entries and stop")
     parser.add_argument("--again", action="store_true", help="make findings again that are kept already")
     parser.add_argument("--plot", metavar="FILE", help="draw the one entry that --claim names, in .svg, .png or .pdf")
     options = parser.parse_args()
-    console = Console(width=150)
     wanted = chosen(options.claim)
     if not wanted:
         parser.error(f"no entry has {options.claim!r} in its name; --list names them")
     if options.plot and len(wanted) != 1:
         parser.error(f"--plot draws one entry, and --claim {options.claim!r} names {len(wanted)}; --list names them")
+    return options, wanted
+
+
+def main() -> None:
+    options, wanted = options_and_claims()
     if options.list:
         for claim in wanted:
-            console.print(f"{claim.id}: {claim.of}: {claim.what}", highlight=False)
+            print(f"{claim.id}: {claim.of}: {claim.what}")
         return
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from benches.results import begun, keep, result_path
+
+    console = Console(width=150)
     findings = kept(begun(result_path(NAME)))
     for number, claim in enumerate(wanted, 1):
         if claim.id not in findings or claim.linked or options.again:

@@ -135,3 +135,10 @@ def test_an_unknown_claim_is_refused_and_an_exact_name_means_itself():
     words = [sys.executable, "benches/bench_seeds.py", "--claim", "roller-fig99"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "no entry has 'roller-fig99' in its name; --list names them" in done.stderr
+
+
+def test_the_list_loads_nothing_of_what_its_entries_run():
+    """So that help and errors come at once."""
+    program = "import sys, benches.seeds.claims; print(sorted({'numpy', 'sympy', 'rollergen.build'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
