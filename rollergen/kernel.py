@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,7 @@ class Kernel:
         code: Code | None = None,
     ) -> None:
         self.device = device
-        self._growth, self._references = growth, references
+        self._growth, self._references = cache(growth), references  # growth constructs again
         self.candidates = tuple(candidates)
         self.signature = Signature(chosen.program.inputs, chosen.program.outputs)
         self._updates = self.signature.updates
@@ -285,14 +285,21 @@ class Kernel:
         which binds, how they join, the figures of the device that are assumed and move the time, the closed forms with
         numbers put in, the cuts, the runner-up and why it lost.
         """
-        facts: dict[str, Any] = {"signature": str(self.signature), "language": self.language}
-        facts |= explanation(self._chosen, self.candidates, self.device, self._cuts, self._growth())
-        if presence := language(self.language).mismatch(self.device):
-            facts["presence"] = presence
+        facts = self._facts()
         if brief and not as_dict:
             return f"{self.signature}\n{brief_text(facts)}"
-        facts["assumed"] = assumed_figures(self.program, self.device)
+        facts |= {
+            "construction": list(self._growth()),
+            "assumed": list(assumed_figures(self.program, self.device)),
+        }
         return facts if as_dict else f"{self.signature}\n{explanation_text(facts)}"
+
+    def _facts(self) -> dict[str, Any]:
+        """The facts of `explain` that are quick to find: all that short explanations and plots show."""
+        facts = explanation(self._chosen, self.candidates, self.device, self._cuts)
+        if presence := language(self.language).mismatch(self.device):
+            facts["presence"] = presence
+        return {"signature": str(self.signature), "language": self.language, **facts}
 
     def compile_report(self) -> CompileReport:
         """What NVIDIA's compiler makes of the kernel for its real architecture, beside the model's prediction:
@@ -332,8 +339,7 @@ class Kernel:
         if not chosen.source.text:
             raise ArgumentError(f"candidate is {candidate}, which has no source: {'; '.join(chosen.problems)}")
         tests = (self._references or self_tests)(chosen.program)
-        growth = tuple(self._growth())
-        return save(Contents(self.device, self.candidates, chosen, self._cuts, growth, tests), directory)
+        return save(Contents(self.device, self.candidates, chosen, self._cuts, tuple(self._growth()), tests), directory)
 
     def __copy__(self) -> Kernel:
         return self
@@ -359,13 +365,13 @@ class Kernel:
         """
         from rollergen.explain.plots import plot_kernel
 
-        return plot_kernel(repr(self), self.explain(as_dict=True), self.program, self.device)
+        return plot_kernel(repr(self), self._facts(), self.program, self.device)
 
     def _repr_html_(self) -> str:
         from rollergen.explain.notebook import notebook
         from rollergen.explain.rooflines import roofline
 
-        facts = self.explain(as_dict=True)
+        facts = self._facts()
         launches = [one for one in facts["stages"] if not one["once"]]
         roofs = roofline(launches, self.program, self.device) if launches else None
         texts = (("explanation", self.explain()), (f"{self.language} source", self.source))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import lru_cache
 from math import inf
 from typing import Any
 
@@ -19,7 +20,8 @@ _SHAPE = ("m", "n", "k")
 """What an instruction multiplies is what it is, no figure to be measured; without 1 x 1 x 1 ones there is no model."""
 
 
-def assumed_figures(program: RProgram, device: Device) -> list[str]:
+@lru_cache(maxsize=32)
+def assumed_figures(program: RProgram, device: Device) -> tuple[str, ...]:
     """Paths of the figures of kind ``assumed`` that move the predicted time when they are a quarter larger or smaller,
     as `hal.changes.paths` writes them."""
     assumed = {path for path, (kind, _) in device.provenance if kind == "assumed"}
@@ -27,7 +29,7 @@ def assumed_figures(program: RProgram, device: Device) -> list[str]:
     stated = [path for path in figures if json_path(device, path) in assumed and figure(device, path)]
     before = _seconds(program, device)
     moves = lambda path, value: _seconds(program, _with(device, path, value)) != before
-    return [path for path in stated if any(moves(path, value) for value in _beside(figure(device, path)))]
+    return tuple(path for path in stated if any(moves(path, value) for value in _beside(figure(device, path))))
 
 
 def _beside(value: float | int) -> tuple[float, float]:

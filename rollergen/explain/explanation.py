@@ -24,14 +24,11 @@ from rollergen.tile.exact_traffic import traffic
 Facts = dict[str, Any]
 
 
-def explanation(
-    chosen: Outcome, others: Sequence[Outcome], device: Device, cuts: Sequence[str] = (), growth: Sequence[str] = ()
-) -> Facts:
+def explanation(chosen: Outcome, others: Sequence[Outcome], device: Device, cuts: Sequence[str] = ()) -> Facts:
     """Everything about the chosen candidate as plain dicts, lists, strings and numbers (seconds, bytes, clocks).
 
     ``others``: all candidates in the model's order; the runner-up is the best of them that was not
-    chosen.  ``cuts``: where the expression was cut into stages, and why.  ``growth``: what scale-up
-    constructs, and how far that is from the best of the aligned space.
+    chosen.  ``cuts``: where the expression was cut into stages, and why.
     """
     prediction = predict(chosen.program, device)
     second = runner_up(chosen, others)
@@ -43,7 +40,6 @@ def explanation(
         "profiling": profiling(chosen, others),
         "memory_bytes": dict(calling(chosen.program).parts),
         "cuts": list(cuts),
-        "construction": list(growth),
         "stages": [
             _stage(stage, one, chosen.program, device)
             for stage, one in zip(chosen.program.stages, prediction.stages, strict=True)

@@ -59,3 +59,14 @@ def test_the_long_explanation_has_a_line_for_each():
     assert re.fullmatch(r"  figures of the spec that are assumed and move this time: [\w., ]+", assumed)
     assert "launch_us" in assumed and kernel.explain(as_dict=True)["assumed"] == assumed.rpartition(": ")[2].split(", ")
     assert "assumed" not in kernel.explain(brief=True)
+
+
+def test_only_the_whole_explanation_asks_what_takes_long_and_once():
+    """How construction went is told by constructing again; assumed figures by a prediction for each."""
+    asked = []
+    outcomes = rg.build(rg.ops.relu(A), "v100", profile=False, cache=False).candidates
+    kernel = rg.Kernel(load_device("v100"), outcomes, outcomes[0], growth=lambda: asked.append(1) or ("grown so",))
+    assert "grown so" not in kernel.explain(brief=True) and not asked
+    assert "grown so" in kernel._repr_html_() and len(asked) == 1
+    assert kernel.explain().count("grown so") == 1 and kernel.explain(as_dict=True)["construction"] == ["grown so"]
+    assert len(asked) == 1
