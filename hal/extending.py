@@ -34,8 +34,8 @@ Find = Callable[[str, str], Parent]
 
 
 def is_figure(node: Any) -> bool:
-    """An object that is one figure with its provenance."""
-    return isinstance(node, dict) and "value" in node and "kind" in node
+    """An object that is one figure with its provenance; texts by name, as a dialect holds them, are none."""
+    return isinstance(node, dict) and "kind" in node and not isinstance(node.get("value", ""), str)
 
 
 def completed(document: Any, where: str, identity: str, find: Find) -> Any:

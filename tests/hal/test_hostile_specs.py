@@ -134,3 +134,12 @@ def test_any_value_anywhere_gives_a_device_or_a_spec_error_and_nothing_else(path
         assert str(error).startswith("small.json: ")
     else:
         assert device.name == "small"
+
+
+def test_texts_named_like_the_parts_of_a_figure_are_texts():
+    texts = {"kind": "", "source": "", "value": ""}
+    device = parse_device(changed(["targets", 0, "dialect"], texts), "v100.json")
+    assert dict(device.targets[0].dialect) == texts
+    figure = {"value": "many", "kind": "assumed", "source": "a guess"}
+    message = 'v100.json: memory_layers[1].banks is "many"; expected an integer of at least 1'
+    assert refusal(changed(["memory_layers", 1, "banks"], figure)) == message
