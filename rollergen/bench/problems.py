@@ -102,6 +102,8 @@ def _einsum(subscripts: str, sizes: Mapping[str, Any], dtype: str) -> Any:
         raise ArgumentError(f'einsum "{subscripts}": an ellipsis has no sizes here; expected a letter for every axis')
     operands = subscripts.replace(" ", "").partition("->")[0].split(",")
     letters = list(dict.fromkeys("".join(operands)))
+    if strange := [letter for letter in letters if not letter.isalpha()]:
+        raise ArgumentError(f'einsum "{subscripts}": {strange[0]!r} is no axis; expected letters, such as "mk,kn->mn"')
     example = f'"{subscripts}" ' + " ".join(f"{letter}=64" for letter in letters)
     _check_names(f'einsum "{subscripts}"', sizes, letters, (), example)
     tensors = [

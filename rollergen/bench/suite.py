@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from rollergen.bench.origin import commit
-from rollergen.bench.scripts import script
-from rollergen.errors import ArgumentError
+from rollergen.bench.scripts import script, scripts
+from rollergen.errors import ArgumentError, name_advice
 
 LISTED = Path("benches") / "cpu_suite.json"
 KEPT = Path("benches") / ".suite"
@@ -68,8 +68,10 @@ def steps(root: Path) -> tuple[Step, ...]:
         Step(one["bench"], tuple(one.get("arguments", ())), float(one["minutes"]), one.get("resumes", False))
         for one in listed
     )
+    known = {one.name for one in scripts(root)}
     for one in found:
-        script(root, one.bench)
+        if one.bench not in known:
+            raise ArgumentError(f"{LISTED} lists {one.bench!r}, which is no bench; {name_advice(one.bench, known)}")
     return found
 
 

@@ -12,14 +12,16 @@ from rich.progress import Progress
 from rich.table import Table
 
 from rollergen.bench import scripts
+from rollergen.cli.commands import Advised
 from rollergen.cli.output import console
+from rollergen.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rollergen.bench.compare import Comparison
     from rollergen.bench.suite import Ended, Step
 
 
-@click.group()
+@click.group(cls=Advised)
 def bench() -> None:
     """List and run the benches of a checkout, and show their committed results as one page."""
 
@@ -46,11 +48,18 @@ def _benches(context: click.Context, parameter: click.Parameter, incomplete: str
     return [one.name for one in scripts.scripts(scripts.checkout()) if one.name.startswith(incomplete)]
 
 
-@bench.command(context_settings={"ignore_unknown_options": True}, short_help="Run one bench.")
+@bench.command(context_settings={"ignore_unknown_options": True}, short_help="Run one bench.", add_help_option=False)
 @click.argument("name", shell_complete=_benches)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(name: str, arguments: tuple[str, ...]) -> None:
-    """Run the bench NAME with its own ARGUMENTS; what it measures is kept under benches/results/."""
+@click.pass_context
+def run(context: click.Context, name: str, arguments: tuple[str, ...]) -> None:
+    """Run the bench NAME with its own ARGUMENTS, which --help after NAME lists.
+
+    What it measures is kept under benches/results/.
+    """
+    if name in context.help_option_names:
+        click.echo(context.get_help())
+        return
     sys.exit(scripts.run(scripts.script(scripts.checkout(), name), arguments))
 
 
@@ -99,6 +108,8 @@ def _how(step: Step, ended: Ended) -> str:
 def report(out: Path, readme: bool) -> None:
     """Write all committed results as one self-contained HTML page."""
     root = scripts.checkout()
+    if not out.absolute().parent.is_dir():
+        raise ArgumentError(f"{out} cannot be written: {out.absolute().parent} is no directory")
     _write_page(root, out)
     if readme:
         _write_figures(root)
@@ -127,7 +138,10 @@ def _write_page(root: Path, out: Path) -> None:
     found = results(folder)
     absent = "Figures of GPUs are the model's or the compiler's unless a result names a GPU as its machine."
     text = page(found, absent, scripts.makers(root), figures(folder))
-    out.write_text(text, encoding="utf-8")
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ArgumentError(f"{out} cannot be written: {error.strerror}") from None
     console.print(f"{len(found)} results: {out}", highlight=False)
 
 

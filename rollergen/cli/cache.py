@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
+from rollergen.cli.commands import Advised
 from rollergen.cli.output import console
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 
 
-@click.group()
+@click.group(cls=Advised)
 def cache() -> None:
     """List, clear or verify the kernels and measurements that builds have left.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from rollergen.cli.commands import Advised
 from rollergen.cli.output import console
 from rollergen.store.location import store_path
 
@@ -26,7 +27,7 @@ _store = click.option(
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 
 
-@click.group()
+@click.group(cls=Advised)
 def campaign() -> None:
     """Measure the operators of a TOML file on a cluster (pip install "rollergen[dask]").
 

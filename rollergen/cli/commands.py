@@ -15,7 +15,7 @@ _TOLD = {
     "run": "Run an ONNX model: compile it, check every layer, time it.",
     "explain": "Explain an operator's kernel, or a model layer by layer.",
     "devices": "List the devices; show, check, compare, probe or begin one.",
-    "ops": "List the operators with their sizes and an example of each.",
+    "ops": "List the operators with their sizes; of those named, examples.",
     "cache": "List, clear or verify the kernels that were built before.",
     "records": "List, export, import, merge or prune measured candidates.",
     "verify": "Train and judge the learned verifier.",
@@ -27,7 +27,17 @@ _TOLD = {
 COMMANDS = {name: (f"{name}:{name}", told) for name, told in _TOLD.items()}
 
 
-class Told(click.Group):
+class Advised(click.Group):
+    """A group whose error for an unknown command names those that there are."""
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        if not args[0].startswith("-") and self.get_command(context, args[0]) is None:
+            advice = name_advice(args[0], self.list_commands(context))
+            raise click.UsageError(f"there is no command {args[0]!r}; {advice}")
+        return super().resolve_command(context, args)
+
+
+class Told(Advised):
     """A group of commands, each with the place of its function in ``rollergen.cli`` and what help says of it."""
 
     told: dict[str, tuple[str, str]]
@@ -56,8 +66,3 @@ class Commands(Told, OneLineErrors):
     """The commands of ``rollergen``."""
 
     told = COMMANDS
-
-    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(f"there is no command {args[0]!r}; {name_advice(args[0], COMMANDS)}")
-        return super().resolve_command(context, args)

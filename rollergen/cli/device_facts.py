@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 from rich.table import Column, Table
 
-from rollergen.cli.output import console, devices
+from rollergen.cli.output import console, device_argument
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.hal.changes import figures, json_path
 from rollergen.hal.errors import SpecError
@@ -21,7 +21,7 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON 
 
 
 @click.command()
-@click.argument("device", shell_complete=devices)
+@device_argument()
 @as_json_option
 def show(device: str, as_json: bool) -> None:
     """Every figure of DEVICE with its kind and source."""
@@ -45,7 +45,7 @@ def show(device: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("device", shell_complete=devices)
+@device_argument()
 @as_json_option
 def check(device: str, as_json: bool) -> None:
     """Load DEVICE and print what is likely wrong; exit code 1 where there are warnings."""
@@ -69,8 +69,8 @@ def _counted(number: int, what: str) -> str:
 
 
 @click.command()
-@click.argument("first", shell_complete=devices)
-@click.argument("second", shell_complete=devices)
+@device_argument("first")
+@device_argument("second")
 @as_json_option
 def compare(first: str, second: str, as_json: bool) -> None:
     """The figures in which two devices differ, and by what factor."""

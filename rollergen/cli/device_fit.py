@@ -6,32 +6,31 @@ import json
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
 
-from rollergen.cli.output import console, devices
+from rollergen.cli.output import console, device_argument
 from rollergen.errors import ArgumentError
-from rollergen.explain.device_fit import MOST_FIGURES, DeviceFit, fit_device, sample
-from rollergen.hal.load import save_device
-from rollergen.store.collection import stored
-from rollergen.store.location import store_path
-from rollergen.store.record_files import read
-from rollergen.targets import resolve
+
+if TYPE_CHECKING:
+    from rollergen.explain.device_fit import DeviceFit
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("fit")
-@click.argument("device", shell_complete=devices)
+@device_argument()
 @click.argument("records", nargs=-1, type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("-o", "--output", type=_FILE, metavar="FILE.json", help="Write the corrected spec; else nothing is.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.json.")
 @click.option("--programs", default=300, show_default=True, type=click.IntRange(6), help="Of the records, at most.")
-@click.option("--figures", default=MOST_FIGURES, show_default=True, type=click.IntRange(1, 20), help="At most.")
+@click.option("--figures", type=click.IntRange(1, 20), help="At most; default: few.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 def fit_command(
-    device: str, records: tuple[Path, ...], output: Path | None, force: bool, programs: int, figures: int, as_json: bool
+    device: str, records: tuple[Path, ...], output: Path | None, force: bool, programs: int, figures: int | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Propose corrections of DEVICE from measured programs: RECORDS (JSON Lines), else those of the store.
 
@@ -43,9 +42,17 @@ def fit_command(
         rollergen devices fit cpu records.jsonl.xz -o fitted.json
     """
     name = _name_of(output, force) if output else ""
+
+    from rollergen.explain.device_fit import MOST_FIGURES, fit_device, sample
+    from rollergen.hal.load import save_device
+    from rollergen.store.collection import stored
+    from rollergen.store.location import store_path
+    from rollergen.store.record_files import read
+    from rollergen.targets import resolve
+
     spec = resolve(device)
     files = [read(path) for path in records] or [stored(store_path())]
-    found = fit_device(spec, sample(spec, files, programs), figures)
+    found = fit_device(spec, sample(spec, files, programs), figures or MOST_FIGURES)
     if output:
         save_device(replace(found.corrected(), name=name, verified=()), output)
     if as_json:

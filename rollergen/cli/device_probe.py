@@ -7,6 +7,7 @@ import re
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
@@ -16,11 +17,11 @@ from rollergen.errors import ArgumentError, DeviceError
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.files.user_specs import user_folder, user_specs
 from rollergen.hal.load import every_spec, save_device
-from rollergen.hal.probes.cuda_probe import probe_cuda
-from rollergen.hal.probes.device_probe import ProbedDevice, probe_cpu
-from rollergen.hal.probes.opencl_probe import probe_device, probed_facts
 from rollergen.hal.runtimes.opencl_devices import Present, describes
 from rollergen.hal.spec import Device
+
+if TYPE_CHECKING:
+    from rollergen.hal.probes.device_probe import ProbedDevice
 
 _WAYS = "expected one of --cpu, --opencl P:D and --cuda"
 
@@ -46,6 +47,11 @@ def probe_command(cpu: bool, which: str | None, cuda: bool, output: Path | None,
     """
     if cpu + cuda + (which is not None) != 1:
         raise ArgumentError(f"{'two devices' if cpu or cuda else 'nothing'} to probe; {_WAYS}")
+
+    from rollergen.hal.probes.cuda_probe import probe_cuda
+    from rollergen.hal.probes.device_probe import probe_cpu
+    from rollergen.hal.probes.opencl_probe import probe_device, probed_facts
+
     try:
         facts = None if which is None else probed_facts(which)
         output = output or _own_file(facts)

@@ -11,7 +11,7 @@ import click
 from rich.table import Column, Table
 
 from rollergen.cli.device_facts import as_json_option, loaded
-from rollergen.cli.output import console, devices, operators, progress_bar
+from rollergen.cli.output import console, device_argument, operators, progress_bar
 from rollergen.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("sensitivity")
-@click.argument("device", shell_complete=devices)
+@device_argument()
 @click.argument("problem", required=False, shell_complete=operators)
 @click.argument("sizes", nargs=-1, type=click.UNPROCESSED)
 @click.option("--figure", "figures", multiple=True, metavar="FIGURE", help="Only this one; may be given often.")

@@ -22,6 +22,12 @@ def _fail(kind: str, message: str, as_json: bool) -> NoReturn:
     sys.exit(2)
 
 
+def _usage(error: click.UsageError) -> str:
+    """How the command is called, where an argument is missing or one is too many."""
+    counted = isinstance(error, click.MissingParameter) or error.message.startswith("Got unexpected extra argument")
+    return f" {error.ctx.get_usage()}" if counted and error.ctx is not None else ""
+
+
 def _tell(message: Warning | str, *where: Any) -> None:
     """A warning as one line, without the place in the source."""
     click.echo(f"rollergen: warning: {' '.join(str(message).split())}", err=True)
@@ -44,6 +50,8 @@ class OneLineErrors(click.Group):
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.format_message())
             sys.exit(0)
+        except click.UsageError as error:
+            _fail("usage", f"{error.format_message()}{_usage(error)}", as_json)
         except click.ClickException as error:
             _fail("usage", error.format_message(), as_json)
         except RollergenError as error:

@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from rollergen.errors import DeviceError
-from rollergen.hal.errors import SpecError
+from rollergen.hal.errors import RuntimeUnavailableError, SpecError
+from rollergen.hal.runtimes.opencl_devices import NAME as OPENCL
+from rollergen.hal.runtimes.opencl_devices import chosen
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 
 ProgressCallback = Callable[[str, int, int], None]
@@ -47,21 +49,41 @@ def devices(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 
 def refuse_unknown(device: str) -> None:
-    """Raises DeviceError for a device that no spec describes; loads nothing that computes, so that it comes at once."""
+    """Raises DeviceError for a device that no spec describes, and for an OpenCL device that is not present; loads
+    nothing that computes, so that it comes at once."""
     from rollergen.hal.languages import language_names
     from rollergen.hal.load import known_names, load_device
 
-    if device.partition(":")[0] not in language_names() and device not in known_names():
+    if device in known_names():
+        return
+    written, _, which = device.partition(":")
+    if written not in language_names():
         try:
             load_device(device)  # a file, or the error that lists what is known
         except SpecError as error:
             raise DeviceError(str(error)) from None
+    elif written == OPENCL and which:
+        _refuse_absent(device, which)
+
+
+def _refuse_absent(device: str, which: str) -> None:
+    from rollergen.hal.runtimes.opencl_platforms import present_devices
+
+    try:
+        chosen(which, [facts for facts, _ in present_devices()])
+    except RuntimeUnavailableError as error:
+        raise DeviceError(f"device={device!r}: {error}") from None
 
 
 def _known(context: click.Context, parameter: click.Parameter, device: str | None) -> str | None:
     if device is not None:
         refuse_unknown(device)
     return device
+
+
+def device_argument(name: str = "device") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An argument that names a device; an unknown one is refused before anything else is loaded."""
+    return click.argument(name, shell_complete=devices, callback=_known)
 
 
 device_option = click.option(

@@ -14,6 +14,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from rollergen.cli.commands import Advised
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError
 from rollergen.hal.files.trusted import open_untrusted
@@ -27,7 +28,7 @@ _DAY = 86400.0
 _MAGIC = b"SQLite format 3\0"
 
 
-@click.group()
+@click.group(cls=Advised)
 def records() -> None:
     """List, export, import, merge or prune records of measured programs.
 
@@ -177,11 +178,12 @@ def _is_store(path: Path) -> bool:
 @_json
 def prune_(older_than: float | None, device: str | None, failed: bool, yes: bool, as_json: bool) -> None:
     """Remove records for which every given condition holds."""
+    if older_than is None and device is None and not failed:
+        raise ArgumentError("prune needs a condition: --older-than DAYS, --device NAME or --failed")
+
     from rollergen.store.collection import prune, stored
     from rollergen.store.location import store_path
 
-    if older_than is None and device is None and not failed:
-        raise ArgumentError("prune needs a condition: --older-than DAYS, --device NAME or --failed")
     useless = _useless(older_than, device, failed)
     if not yes:
         count = sum(useless(one) for one in stored(store_path()).records)

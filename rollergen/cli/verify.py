@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from rollergen.bench.scripts import checkout, has_benches
 from rollergen.bench.suites import suite, suite_names
+from rollergen.cli.commands import Advised
 from rollergen.cli.output import console, constants_option, objective_option, records_argument, shown_in
 from rollergen.errors import ArgumentError
 
@@ -28,7 +29,7 @@ OF_A_CHECKOUT = {
 are imported when they are called."""
 
 
-class _WithBenches(click.Group):
+class _WithBenches(Advised):
     """The commands here and those of a checkout."""
 
     def list_commands(self, context: click.Context) -> list[str]:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import click
 import pytest
@@ -14,8 +15,11 @@ import rollergen as rg
 from rollergen.__main__ import main
 from rollergen.bench.catalogue import OPERATORS
 from rollergen.bench.problems import expression
+from rollergen.cli.commands import COMMANDS
 from rollergen.cli.errors import OneLineErrors
 from rollergen.errors import RollergenError
+
+ROOT = Path(__file__).parents[2]
 
 
 def run(*words):
@@ -137,7 +141,16 @@ def test_an_entry_of_a_suite_is_a_problem():
         (["build", "relu", "shape=64", "--device", "none.json"], "none.json: cannot be read"),
         (["build", "relu", "shape=64", "--top-k", "0"], "top_k is 0; expected None or an integer from 1 to 50"),
         (["build", "relu", "shape=64", "--top-k", "x"], "'x' is not a valid integer"),
-        (["build"], "Missing argument 'PROBLEM'"),
+        (["build", "mk,kn-mn", "m=4", "k=4"], "einsum \"mk,kn-mn\": '-' is no axis; expected letters, such as"),
+        (["build", "relu", "shape=64", "--device", "opencl:zzz:9"], "device='opencl:zzz:9': "),
+        (["build"], "Missing argument 'PROBLEM'. Usage: main build [OPTIONS] PROBLEM [SIZES]..."),
+        (["cache", "bogus"], "there is no command 'bogus'; expected one of clear, list, verify"),
+        (["verify", "trian"], "there is no command 'trian'; did you mean train?"),
+        (["ops", "matmull"], "there is no operator 'matmull'; did you mean matmul?"),
+        (["ops", "matmul", "--suite", "roller"], "'matmul' beside --suite; expected one of the two"),
+        (["ops", "matmul", "relu"], "Got unexpected extra argument (relu) Usage: main ops [OPTIONS] [NAME]"),
+        (["bench", "report", "-o", "/nonexistent/x.html"], "/nonexistent/x.html cannot be written: /nonexistent is no"),
+        (["bench", "report", "-o", "/dev/full/x.html"], "/dev/full is no directory"),
         (["biuld"], "there is no command 'biuld'; did you mean build?"),
         (["devices", "v10"], "did you mean v100?"),
     ],
@@ -164,6 +177,34 @@ def test_errors_after_json_are_an_object_too():
     result = run("build", "matmul", "m=64", "--json")
     assert result.exit_code == 2
     assert json.loads(result.stdout)["error"]["kind"] == "ArgumentError"
+
+
+HEAVY = {"sympy", "rollergen.build", "rollergen.emit", "rollergen.construct", "rollergen.program.model"}
+LIGHT = """
+import sys
+from click.testing import CliRunner
+from rollergen.__main__ import main
+for words in {words!r}:
+    CliRunner().invoke(main, words)
+    print(words, sorted({heavy!r} & set(sys.modules)))
+"""
+
+
+def test_help_and_errors_about_names_load_nothing_that_computes():
+    """So that they come at once."""
+    groups = [name for name in COMMANDS if isinstance(main.get_command(click.Context(main), name), click.Group)]
+    under = [[name, one] for name in groups for one in main.get_command(click.Context(main), name).list_commands(None)]
+    words = [[*one, "--help"] for one in (*([name] for name in COMMANDS), *under) if one != ["bench", "run"]]
+    words += [["devices", "compare", "zzz", "v100"], ["devices", "sensitivity", "zzz"], ["devices", "fit", "zzz"]]
+    words += [["records", "prune"], ["bench", "suite", "--only", "zzz"], ["build", "relu", "--device", "zzz"]]
+    program = LIGHT.format(words=words, heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [line for line in done.stdout.splitlines() if not line.endswith(" []")] == []
+    assert len(done.stdout.splitlines()) == len(words) > 30
+
+
+def test_one_operator_is_shown_with_its_example():
+    assert ok("ops", "softmax").splitlines()[-2:] == ["rollergen build softmax shape=4096x1024", "rollergen build log_softmax shape=4096x1024"]
 
 
 @pytest.mark.parametrize("words", ["", "--help", "build --help", "explain -h", "devices -h", "ops -h"])
