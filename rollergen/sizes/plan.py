@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from rollergen.emit import Source, emit_open
 from rollergen.expr.index import FloorDiv, Index
 from rollergen.expr.stages import Graph
@@ -24,6 +26,7 @@ from rollergen.expr.values import Buffer, Load, Value, transform
 from rollergen.hal.spec import Device
 from rollergen.lower.nest import OpenAxis
 from rollergen.program.check import check
+from rollergen.program.model.counts import Counted
 from rollergen.program.model.together import with_launches
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL, Accumulator, Loop, RProgram, Stage
 
@@ -68,6 +71,19 @@ class Plan:
     def largest(self, device: Device) -> RProgram:
         """The program from which the kernels for all counts are written."""
         return replace(self._scaled(self.most, forced=True, device=device), launches=())
+
+    def counted(self, counts: np.ndarray, device: Device) -> list[Counted | Stage]:
+        """The stages of each call at these counts, side by side; those that do not depend on the count as they are."""
+        found: list[Counted | Stage] = []
+        for stage, axis in zip(self.largest(device).stages, self.axes, strict=True):
+            if stage.once:
+                continue
+            if not axis:
+                found.append(stage)
+                continue
+            outermost = stage.of_axis(axis)[0][0]
+            found.append(Counted(stage, axis, outermost, self.buffers, self.most, counts))
+        return found
 
     def source(self, low: int, device: Device) -> Source:
         """The kernels for all counts from `low` on."""

@@ -22,6 +22,7 @@ from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.check import check
+from rollergen.program.model.counts import Counted, price_counts
 from rollergen.program.model.together import price_stages
 from rollergen.program.rprogram import RProgram
 from rollergen.sizes.plan import Plan, follows, open_buffers, plan_of
@@ -240,10 +241,14 @@ def between_counts(counts: Sequence[int]) -> tuple[int, ...]:
 
 def prices_of(plans: Sequence[Plan], counts: Sequence[int], device: Device) -> np.ndarray:
     """Predicted seconds of each plan at each count."""
-    seconds = np.full((len(plans), len(counts)), np.inf)
-    for column, count in enumerate(counts):
-        rows = [n for n, plan in enumerate(plans) if count <= plan.most]
-        seconds[rows, column] = priced([plans[n].unchecked(count, device) for n in rows], device)
+    seconds, every = np.full((len(plans), len(counts)), np.inf), np.array(counts, np.int64)
+    served = [np.flatnonzero(every <= plan.most) for plan in plans]
+    stages = [plan.counted(every[at], device) for plan, at in zip(plans, served, strict=True)]
+    open_ = iter(price_counts([one for some in stages for one in some if isinstance(one, Counted)], device))
+    closed = [one for some in stages for one in some if not isinstance(one, Counted)]
+    same = iter(price_stages(closed, device).seconds.tolist() if closed else ())
+    for row, at, some in zip(seconds, served, stages, strict=True):
+        row[at] = sum(next(open_) if isinstance(one, Counted) else next(same) for one in some)
     return seconds
 
 

@@ -11,7 +11,7 @@ from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
 from rollergen.runtime.executor import executor_for
 from rollergen.sizes.plan import plan_of
-from rollergen.sizes.regime import Expression, Reference, open_plans
+from rollergen.sizes.regime import Expression, Reference, open_plans, priced, prices_of
 from rollergen.targets import resolve
 
 HIGH = 150
@@ -62,6 +62,19 @@ def test_a_plan_computes_the_same_at_every_size(case, device, at):
             found = interpret(program, inputs, target).outputs
             for name, result in wanted(case, int(size), inputs).items():
                 np.testing.assert_array_equal(found[name], result)
+
+
+@pytest.mark.parametrize("device", ["v100", "a100", "h200", "mi50", "cpu"])
+@pytest.mark.parametrize("case", MAKERS)
+def test_prices_at_many_sizes_are_those_of_the_program_of_each(case, device):
+    target, sizes = resolve(device), (1, 2, *ADVERSARIAL)
+    some = [plan for at in (3, 16, 97) for plan in plans(case, target, at, 6)]
+    found = prices_of(some, sizes, target)
+    for column, size in enumerate(sizes):
+        served = [n for n, plan in enumerate(some) if size <= plan.most]
+        alone = [priced([some[n].unchecked(size, target)], target)[0] for n in served]
+        np.testing.assert_allclose(found[served, column], alone, rtol=1e-12)
+        assert np.isinf(np.delete(found[:, column], served)).all()
 
 
 @pytest.mark.every(4)

@@ -138,7 +138,7 @@ class Facts:
     store: Operand
     phases: tuple[Phase, ...]
     roles: Mapping[str, str]
-    extents: Mapping[str, int]
+    extents: Mapping[str, Number]
 
     @property
     def by_row(self) -> bool:

@@ -11,7 +11,7 @@ from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.lane_windows import window_places
 from rollergen.program.model.facts import Facts, Operand, alignment_of, divisors_of
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, choose, gcd, least, most
+from rollergen.program.model.numeric import Number, choose, gcd, least, most, per_distinct
 from rollergen.program.rprogram import LANE
 from rollergen.program.windows import shares_lines
 
@@ -40,7 +40,9 @@ def chosen_lanes(nest: Nest, operand: Operand, lane: int) -> bool:
     axis = nest.loops[lane].axis
     if not divisors_of(operand.offset, axis):
         return False
-    return window_places(operand.offset, axis, nest.lanes, nest.facts.extents[axis]) is not None
+    # Programs that differ in the extent have longer ones than a vector, all of which are alike.
+    shortest = int(np.min(nest.facts.extents[axis]))
+    return window_places(operand.offset, axis, nest.lanes, shortest) is not None
 
 
 def line_split(nest: Nest, layer: MemoryLayer | None, operand: Operand, width_bytes: int, begins: int) -> Number:
@@ -75,7 +77,7 @@ def broken_share(nest: Nest, device: Device, operand: Operand, lane: int, *, rea
     if not read and masks_stores(nest, device) and not _wraps(operand, axis, lanes):
         return 0
     chosen = read and chosen_lanes(nest, operand, lane)
-    share: Number = _sampled_share(operand, nest.facts, axis, lanes, read, chosen)
+    share: Number = _cut_share(operand, nest.facts, axis, lanes, read, chosen)
     if nest.stage.guard(axis) == "mask" and not read:
         share = share + choose(nest.overhangs.get(axis, False), lanes / nest.facts.extents[axis], 0)
     return least(share, 1.0)
@@ -115,27 +117,39 @@ def _cuts(atom: Atom, axis: str, lanes: int) -> bool:
 SAMPLED_VECTORS = 1024
 
 
-@lru_cache(maxsize=256)
-def _sampled_share(operand: Operand, facts: Facts, axis: str, lanes: int, read: bool, chosen: bool) -> float:
+def _cut_share(operand: Operand, facts: Facts, axis: str, lanes: int, read: bool, chosen: bool) -> Number:
     """Of vectors spread evenly over the operand's axes, the share that is neither whole (reads: in a straight line, or
-    `chosen` from a window) nor altogether outside.
-
-    The spread is a fixed lattice (multiples of irrational steps), so that the answer never varies."""
+    `chosen` from a window) nor altogether outside."""
     bounded = any(
         divisors_of(bound.index, axis) if read else axis in bound.index.axes() for bound in operand.guard
     )
     if not bounded and not any(divisors_of(index, axis) for index in operand.indices):
         return 0.0
+    names = tuple(sorted(operand.axes | {a for bound in operand.guard for a in bound.index.axes()}))
+    extents = [facts.extents[name] for name in names]
+    if max(map(np.size, extents)) == 1:
+        return _sampled_share(operand, names, tuple(map(int, extents)), axis, lanes, read, chosen, bounded)
+    of_one = lambda *row: _sampled_share(operand, names, row, axis, lanes, read, chosen, bounded)
+    return per_distinct(of_one, extents)
+
+
+@lru_cache(maxsize=256)
+def _sampled_share(
+    operand: Operand, names: tuple[str, ...], extents: tuple[int, ...], axis: str, lanes: int, read: bool,
+    chosen: bool, bounded: bool,
+) -> float:  # fmt: skip
+    """`_cut_share` for these extents of the named axes.
+
+    The spread is a fixed lattice (multiples of irrational steps), so that the answer never varies."""
     number = np.arange(SAMPLED_VECTORS)
-    names = sorted(operand.axes | {a for bound in operand.guard for a in bound.index.axes()})
     values = {}
-    for n, name in enumerate(names):
+    for n, (name, extent) in enumerate(zip(names, extents, strict=True)):
         spread = (number * np.sqrt(_PRIMES[n % len(_PRIMES)]) % 1.0)[:, None]
         if name == axis:
-            vectors = max(1, facts.extents[axis] // lanes)
+            vectors = max(1, extent // lanes)
             values[name] = (spread * vectors).astype(np.int64) * lanes + np.arange(lanes)
         else:
-            values[name] = (spread * facts.extents[name]).astype(np.int64) + np.zeros(lanes, dtype=np.int64)
+            values[name] = (spread * extent).astype(np.int64) + np.zeros(lanes, dtype=np.int64)
     places = np.broadcast_to(operand.offset.evaluate(values), (SAMPLED_VECTORS, lanes))
     passes = np.ones((SAMPLED_VECTORS, lanes), dtype=bool)
     for bound in operand.guard:

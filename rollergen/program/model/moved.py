@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
 from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges
@@ -254,7 +256,8 @@ def _reused(nest: Nest, phase: Phase, access: Access) -> bool:
     used = nest.facts.loads[access.load].axes if access.load >= 0 else frozenset(nest.facts.roles)
     every = _is_over_all(nest, phase)
     return any(
-        axis not in used and extent > 1 and (every or nest.spatial(axis)) for axis, extent in nest.facts.extents.items()
+        axis not in used and np.all(extent > 1) and (every or nest.spatial(axis))
+        for axis, extent in nest.facts.extents.items()
     )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import Costs, costs_of
-from rollergen.program.model.facts import facts_of
+from rollergen.program.model.facts import Facts, facts_of
 from rollergen.program.model.fragments import instruction_of
 from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, launch_us, merged
 from rollergen.program.model.limiters.arithmetic import arithmetic_clocks, issued_multiply_adds
@@ -143,26 +143,28 @@ class Prediction:
         return f"<prediction: {self.seconds * 1e6:.4g} us; {stages}>"
 
 
-def price_batch(batch: Stage, device: Device, limit: float = np.inf) -> Price:
+def price_batch(batch: Stage, device: Device, limit: float = np.inf, facts: Facts | None = None) -> Price:
     """The price of each program of a batch.
 
     ``limit``: a program that takes more seconds than this may be said to take longer than it does: search has no use
-    for it.
+    for it.  ``facts``: of the tensor op, where programs differ in these too.
     """
-    found = launched(batch, device, limit)
+    found = launched(batch, device, limit, facts=facts)
     nest, work, way, alone = found
     figures = way.seconds, way.waves.resident, nest.threads, found.spilled, work.shared_bytes, alone
     count = programs(batch)
     return Price(*[of_each(figure, count) for figure in figures])
 
 
-def launched(batch: Stage, device: Device, limit: float = np.inf, alone: bool | None = None) -> Launched:
+def launched(
+    batch: Stage, device: Device, limit: float = np.inf, alone: bool | None = None, facts: Facts | None = None
+) -> Launched:
     """The batch launched in one way, with its times.
 
     ``alone``: whether the programs run in the calling thread alone; None: each where it takes less.
     """
     costs = costs_of(device)
-    nest, work = worked(batch, device)
+    nest, work = worked(batch, device, facts)
     room = resident_blocks(nest, device, work.registers, work.shared_bytes)
     if alone:
         return Launched(nest, work, _way(_inside(nest, calling_thread(device), costs, work, room)), True)
@@ -253,8 +255,8 @@ def least_seconds(batch: Stage, device: Device) -> np.ndarray:
     return of_each(woken, programs(batch))
 
 
-def worked(stage: Stage, device: Device) -> tuple[Nest, Work]:
-    nest = nest_of(stage, facts_of(stage.op, stage.kept_rows), device)
+def worked(stage: Stage, device: Device, facts: Facts | None = None) -> tuple[Nest, Work]:
+    nest = nest_of(stage, facts or facts_of(stage.op, stage.kept_rows), device)
     return nest, work_of(nest, device, costs_of(device))
 
 

@@ -7,7 +7,7 @@ each program.  Everything else, the serial loops among it, is what programs of o
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -93,13 +93,20 @@ def price_batches(batches: Sequence[Stage], device: Device) -> list[Price]:
     """The price of each batch: those of one structure are priced as one, a chain by itself."""
     priced = lambda stage: (price_matrix_chain if is_matrix_chain(stage) else price_chain)(stage, device)
     found = {id(stage): priced(stage) for stage in batches if stage.inner is not None}
-    for stages in _alike([stage for stage in batches if stage.inner is None], device):
-        for members in _joinable([_member(stage) for stage in stages]):
-            price, begin = price_batch(_joined(members), device), 0
-            for member in members:
-                found[id(member.stage)] = price.of(slice(begin, begin + member.programs))
-                begin += member.programs
+    for batch, members in side_by_side([stage for stage in batches if stage.inner is None], device):
+        price, begin = price_batch(batch, device), 0
+        for stage, count in members:
+            found[id(stage)] = price.of(slice(begin, begin + count))
+            begin += count
     return [found[id(stage)] for stage in batches]
+
+
+def side_by_side(batches: Sequence[Stage], device: Device) -> Iterator[tuple[Stage, list[tuple[Stage, int]]]]:
+    """Batches that join those of one structure, each with its members, in their order, and how many programs these
+    are."""
+    for stages in _alike(batches, device):
+        for members in _joinable([_member(stage) for stage in stages]):
+            yield _joined(members), [(member.stage, member.programs) for member in members]
 
 
 def with_launches(program: RProgram, device: Device) -> RProgram:

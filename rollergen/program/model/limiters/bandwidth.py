@@ -10,7 +10,7 @@ from rollergen.program.model.costs import Costs
 from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, TAKES_TURNS, Limit
 from rollergen.program.model.memory import FILL, Stream, cache_of, survival
 from rollergen.program.model.nest import Nest, Waves, results_wait
-from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most
+from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, is_one, least, most
 from rollergen.program.model.reuse import ReuseBySize
 from rollergen.program.model.services import thread_transactions
 from rollergen.program.model.waiting import NO_WINDOW_SPILLS
@@ -50,12 +50,12 @@ def supply(
             lines = _brought_together(nest, work, lines)
         misses[layer.name] = lines
         last = layer is device.backing
-        beyond = 1.0
+        beyond: Number = 1.0
         if last and inner is not None and costs.warm_cache:
             beyond = _cold(_beyond(nest, inner, costs), costs.warm_cache)
         used = [(s, amount) for s, amount in zip(work.streams, lines, strict=True) if not s.fills]
         reads, stores = _directions(nest, costs, used, last)
-        if beyond != 1:
+        if not is_one(beyond):
             reads, stores = reads * beyond, (stores * beyond if not nest.stage.store.streaming else stores)
         spilled = _spill_lines(nest, costs, work, waves, inner, line) if number == 0 else 0
         if not is_nothing(spilled):
@@ -137,7 +137,7 @@ def _directions(
     return reads, stores
 
 
-def _beyond(nest: Nest, outermost: MemoryLayer, costs: Costs) -> float:
+def _beyond(nest: Nest, outermost: MemoryLayer, costs: Costs) -> Number:
     """Share of a warm problem that the outermost cache has not kept since the last call: what it cannot hold, or,
     where a spec says how lines survive, what did not."""
     stored = () if nest.stage.store.streaming else (nest.facts.store,)
@@ -145,10 +145,10 @@ def _beyond(nest: Nest, outermost: MemoryLayer, costs: Costs) -> float:
     total = sum(seen.values())
     if costs.keep_above > costs.keep_below:
         return 1 - survival(total / outermost.capacity_bytes, costs)
-    return max(0.0, 1 - outermost.capacity_bytes / total)
+    return most(0.0, 1 - outermost.capacity_bytes / total)
 
 
-def _cold(beyond: float, warm: float) -> float:
+def _cold(beyond: Number, warm: float) -> Number:
     """Share that is read from memory, where so much of what could be in the cache is there."""
     return beyond if warm >= 1 else 1 - warm * (1 - beyond)
 

@@ -61,15 +61,15 @@ def _column_walks(
     for i, stream in enumerate(work.streams):
         if stream.fills or stream.array >= 0 or (stream.load >= 0 and ahead in stream.operand.axes):
             continue
-        far = bool(outer) and stream.operand.bytes * 2 > near_bytes
-        rate = costs.walk_far_clocks if far else costs.walk_clocks
+        far: Number = stream.operand.bytes * 2 > near_bytes if outer else False
+        rate = choose(far, costs.walk_far_clocks, costs.walk_clocks)
         worst: Number = 0
         for tile in per_line.columns(i):
             segment = most(tile.segment / first.transaction_bytes, 1)
             reached = stride_sets(tile.stride, first.sets, first.transaction_bytes)
             exposed = (tile.rows > costs.walk_rows) & (reached <= costs.walk_sets)
-            if far and costs.walk_far_rows and work.reduces and stream.load >= 0:
-                exposed = exposed | (tile.rows > costs.walk_far_rows)
+            if costs.walk_far_rows and work.reduces and stream.load >= 0:
+                exposed = exposed | (far & (tile.rows > costs.walk_far_rows))
             fewer = costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step * segment)
             clocks = choose(exposed, rate / segment * fewer, 0)
             if outer and outer[0].bytes_per_clock and costs.walk_short_lines and work.reduces and stream.load >= 0:
