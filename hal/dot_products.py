@@ -1,11 +1,12 @@
 """Dot products of the numbers in 32-bit words: what instructions compute, and how C spells them.
 
 Each 32-bit lane of both operands holds four bytes or two numbers of 16 bits; to each lane of a sum their products are
-added, around the ends of int32.  Vectors of x86 take unsigned bytes and signed ones (Intel's instruction set reference,
-VPDPBUSD, of AVX512-VNNI and AVX-VNNI) and, in two instructions, signed numbers of 16 bits (VPMADDWD and VPADDD, of
-SSE2, AVX2 and AVX512-BW); AMD's GPUs two factors of one kind (LLVM's AMDGPU usage guide, dot1-insts and dot7-insts),
-NVIDIA's any two (PTX ISA, dp4a).  Where the compiler's target has no such instruction, the same text computes it with
-others.
+added, of integers around the ends of int32.  Vectors of x86 take unsigned bytes and signed ones (Intel's instruction
+set reference, VPDPBUSD, of AVX512-VNNI and AVX-VNNI), in two instructions signed numbers of 16 bits (VPMADDWD and
+VPADDD, of SSE2, AVX2 and AVX512-BW), and bfloat16 with sums in float32 (VDPBF16PS, of AVX512-BF16: each product is
+added by a multiply-add that rounds to the nearest; denormal numbers count as zeros, and are made zeros); AMD's GPUs
+two factors of one kind (LLVM's AMDGPU usage guide, dot1-insts and dot7-insts), NVIDIA's any two (PTX ISA, dp4a).
+Where the compiler's target has no such instruction, the same text computes it with others.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import NamedTuple
 
 from rollergen.hal.dtypes import DOTS, DTYPES, in_a_word
 
-_MIXED, _SIGNED, _UNSIGNED, _PAIRS = DOTS
+_MIXED, _SIGNED, _UNSIGNED, _PAIRS, _FLOATS = DOTS
 PAIRS = {
-    "vpdpbusd": frozenset({_MIXED}), "vpmaddwd": frozenset({_PAIRS}),
-    "dot4": frozenset({_SIGNED, _UNSIGNED}), "dp4a": frozenset(DOTS) - {_PAIRS},
+    "vpdpbusd": frozenset({_MIXED}), "vpmaddwd": frozenset({_PAIRS}), "vdpbf16ps": frozenset({_FLOATS}),
+    "dot4": frozenset({_SIGNED, _UNSIGNED}), "dp4a": frozenset({_MIXED, _SIGNED, _UNSIGNED}),
 }  # fmt: skip
 """Dtypes of the numbers that an instruction multiplies, by the name that specs give it."""
 SUMMED = {dtype: in_a_word(dtype) for pair in DOTS for dtype in pair}
@@ -27,7 +28,7 @@ SUMMED = {dtype: in_a_word(dtype) for pair in DOTS for dtype in pair}
 
 def pairs_of(name: str, dtype: str) -> frozenset[tuple[str, str]]:
     """What the instruction of a spec multiplies; one of another name does what that of x86 does."""
-    return PAIRS.get(name) or PAIRS["vpmaddwd" if dtype == "int16" else "vpdpbusd"]
+    return PAIRS.get(name) or PAIRS[next((x for x, one in OF_X86.items() if one.dtype == dtype), "vpdpbusd")]
 
 
 class OfX86(NamedTuple):
@@ -35,7 +36,7 @@ class OfX86(NamedTuple):
 
     ``op``: one of `DOTS`. ``dtype``: what specs call the numbers that it multiplies. ``instructions``: of one vector.
     ``latency_clocks``: from sum to sum (uops.info: of VPDPBUSD 5 on Intel's and 4 on AMD's processors since 2019; pairs
-    are multiplied before, and their sum waits for the addition only)."""
+    are multiplied before, and their sum waits for the addition only; of VDPBF16PS 6 on both)."""
 
     op: str
     dtype: str
@@ -43,14 +44,19 @@ class OfX86(NamedTuple):
     latency_clocks: float
 
 
-OF_X86 = {"vpdpbusd": OfX86("dot", "int8", 1, 5.0), "vpmaddwd": OfX86("dot_pairs", "int16", 2, 1.0)}
+OF_X86 = {
+    "vpdpbusd": OfX86("dot", "int8", 1, 5.0), "vpmaddwd": OfX86("dot_pairs", "int16", 2, 1.0),
+    "vdpbf16ps": OfX86("dot_bfloat16", "bfloat16", 1, 6.0),
+}  # fmt: skip
 """By the name that specs give the instruction."""
 
 _SINGLE = "defined(__AVX512VNNI__)"
 _VNNI = {16: _SINGLE, **dict.fromkeys((8, 4), f"({_SINGLE} && defined(__AVX512VL__)) || defined(__AVXVNNI__)")}
+_PAIRED = "defined(__AVX512BF16__)"
 _GUARDS = {
     "dot": _VNNI,
     "dot_pairs": {16: "defined(__AVX512BW__)", 8: "defined(__AVX2__)", 4: "defined(__SSE2__)"},
+    "dot_bfloat16": {16: _PAIRED, **dict.fromkeys((8, 4), f"{_PAIRED} && defined(__AVX512VL__)")},
 }
 """By lanes: where there is an instruction for as many."""
 _GFX9 = " || ".join(f"defined(__{one}__)" for one in ("gfx906", "gfx908", "gfx90a", "gfx942"))
@@ -66,12 +72,27 @@ _TEXT = """PREFIXINT NAME(INT sum, INT a, INT b)
     return as_INT(total);
 #endif
 }"""
+_TEXT_OF_FLOATS = """PREFIXSUM NAME(SUM sum, INT a, INT b)
+{
+#if GUARD && __clang_major__ < 16
+    return CALL;
+#elif GUARD
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+#else
+    sum = fma(as_SUM(a & (int)0xffff0000), as_SUM(b & (int)0xffff0000), sum);
+    return fma(as_SUM(a << 16), as_SUM(b << 16), sum);
+#endif
+}"""
+"""Of bfloat16, which float32 holds with 16 bits more.  Since version 16 clang's builtin takes vectors of a type that
+OpenCL C lacks."""
 _HALVES = "__builtin_astype({}, short __attribute__((ext_vector_type(COUNT))))"
 """Words as twice as many numbers of 16 bits; OpenCL C itself has no vector of 32."""
 _CALLS = {
     "dot": "__builtin_ia32_vpdpbusdWIDTH(sum, a, b)",
     "dot_pairs": "as_INT(as_UINT(sum) + as_UINT("
     f"__builtin_ia32_pmaddwdWIDTH({_HALVES.format('a')}, {_HALVES.format('b')})))",
+    "dot_bfloat16": "__builtin_ia32_dpbf16ps_WIDTH(sum, a, b)",
     "dot_signed": "__builtin_amdgcn_sdot4(a, b, sum, false)",
     "dot_unsigned": "as_int(__builtin_amdgcn_udot4(as_uint(a), as_uint(b), as_uint(sum), false))",
 }
@@ -82,14 +103,15 @@ def opencl_function(op: str, lanes: int, prefix: str) -> tuple[str, str]:
     suffix = "" if lanes == 1 else str(lanes)
     name = f"{op}_product{suffix}"
     left, right = next(dtypes for dtypes, one in DOTS.items() if one == op)
-    guards = _GUARDS.get(op, {1: _GFX9})
+    guards, floats = _GUARDS.get(op, {1: _GFX9}), DTYPES[left].kind == "float"
     words = {
         "PREFIX": prefix, "NAME": name, "CALL": _CALLS[op], "GUARD": guards.get(lanes, "0"),
         "WIDTH": str(32 * lanes), "BITS": str(32 // in_a_word(left)),
-        "LEFT": _number(left, "a"), "RIGHT": _number(right, "b"),
+        "LEFT": "" if floats else _number(left, "a"), "RIGHT": "" if floats else _number(right, "b"),
+        "SUM": f"{'float' if floats else 'int'}{suffix}",
         "UINT": f"uint{suffix}", "INT": f"int{suffix}", "COUNT": str(2 * lanes),
     }  # fmt: skip
-    return name, filled(_TEXT, words)
+    return name, filled(_TEXT_OF_FLOATS if floats else _TEXT, words)
 
 
 def _number(dtype: str, words: str) -> str:

@@ -115,9 +115,16 @@ DTYPES = {row.name: row for row in _ROWS}
 
 DOTS = {
     ("uint8", "int8"): "dot", ("int8", "int8"): "dot_signed", ("uint8", "uint8"): "dot_unsigned",
-    ("int16", "int16"): "dot_pairs",
+    ("int16", "int16"): "dot_pairs", ("bfloat16", "bfloat16"): "dot_bfloat16",
 }  # fmt: skip
 """Dot products of the numbers in two words of 32 bits, by what these hold."""
+WORD_OF = {"bfloat16": "word_of_bfloat16"}
+"""What makes a word of two floats, the first in its lower half, by their dtype."""
+
+
+def sum_of(dtype: str) -> str:
+    """The dtype in which dot products of such numbers are added up."""
+    return DTYPES[dtype].accumulator
 
 
 def in_a_word(dtype: str) -> int:

@@ -21,6 +21,7 @@ from rollergen.hal.declared import (
     without,
 )
 from rollergen.hal.dot_products import SUMMED
+from rollergen.hal.dtypes import sum_of
 
 _ONE_BLOCK = Reason(
     "one block at a time: what it may hold is limits.block_memory_bytes, which is held against this",
@@ -233,7 +234,7 @@ class Instruction:
     @property
     def is_dot_product(self) -> bool:
         """Whether each lane adds up the products of the numbers in two words (int8 stands for uint8 as well)."""
-        summed = self.accumulator_dtype == "int32" and self.k == SUMMED.get(self.dtype, 0)
+        summed = self.k == SUMMED.get(self.dtype, 0) and self.accumulator_dtype == sum_of(self.dtype)
         return summed and self.m == 1 and self.n == self.lanes and not self.is_matrix
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from rollergen.hal import masked_stores
 from rollergen.hal.dot_products import OF_X86, SUMMED
+from rollergen.hal.dtypes import sum_of
 from rollergen.hal.probes.host_facts import (
     CacheLevel,
     cache_levels,
@@ -117,9 +118,8 @@ def _dot_products(found: Probe | None) -> tuple[Instruction, ...]:
         share = found.dot_products_per_clock.get(name, 0.0) / _measured_per_clock(found)
         per_clock = round(share * _multiply_adds_per_clock(found) * one.instructions) / one.instructions
         if per_clock >= 1:
-            summed = SUMMED[one.dtype]
-            made.append(Instruction(name, one.dtype, "int32", 1, found.lanes, summed, found.lanes, float(per_clock),
-                                    one.latency_clocks, issued=one.instructions))  # fmt: skip
+            made.append(Instruction(name, one.dtype, sum_of(one.dtype), 1, found.lanes, SUMMED[one.dtype], found.lanes,
+                                    float(per_clock), one.latency_clocks, issued=one.instructions))  # fmt: skip
     return tuple(made)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rollergen.hal.probes.microbench import Dialect, Figure
     from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
-VERSION = 12
+VERSION = 13
 """Counts changes of what is measured, or how."""
 _BACKING = "dram"
 _MOST_BYTES = 1_000_000

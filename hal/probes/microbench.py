@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from rollergen.hal.dot_products import opencl_function
+from rollergen.hal.dtypes import DOTS, sum_of
 from rollergen.hal.runtimes.opencl_runtime import Module, OpenCLRuntime
 
 Key = TypeVar("Key", bound=Hashable)
@@ -131,7 +132,8 @@ def dot_products_per_clock(
     """Vectors of dot products (of the kind ``op``) that start in one clock of one core."""
     name, text = opencl_function(op, dialect.lanes, "__attribute__((always_inline)) static inline ")
     rows, columns = _DOT_TILES[op]
-    module = runtime.compile(f"{text}\n{_dot_kernel(name, rows, columns, dialect)}")
+    summed = "int" if sum_of(next(x for (x, _), one in DOTS.items() if one == op)) == "int32" else "float"
+    module = runtime.compile(f"{text}\n{_dot_kernel(name, rows, columns, dialect, summed)}")
     run = runner(runtime, module, "dots", [aligned(16), aligned(16)], 1)
     return _rate(rows * columns * _DOT_STEPS / clock_mhz / 1e6, best_seconds({"dots": run}, rounds)["dots"])
 
@@ -272,28 +274,29 @@ void {name}(global float *out, global const float *in) {{
 
 
 _DOT_STEPS = 50_000
-_DOT_TILES = {"dot": (13, 1), "dot_pairs": (4, 2)}
+_DOT_TILES = {"dot": (13, 1), "dot_pairs": (4, 2), "dot_bfloat16": (13, 1)}
 """Rows and columns of sums, by what they add up, which with their factors fill 16 registers but one.  Of what adds in
 the instruction itself more than `_CHAINS`, as each waits a clock longer: rows may share a factor.  Of what multiplies
 first each sum has factors of its own, for the product of two that others have too is computed once."""
 
 
-def _dot_kernel(name: str, rows: int, columns: int, dialect: Dialect) -> str:
-    """As `_peak_kernel`, of dot products; one factor changes, so that none is moved out of the loop."""
-    vector, shared = f"int{dialect.lanes}", columns == 1
+def _dot_kernel(name: str, rows: int, columns: int, dialect: Dialect, summed: str) -> str:
+    """As `_peak_kernel`, of dot products, whose sums are ``summed``; one factor changes, so that none is moved out of
+    the loop."""
+    vector, sums_of, shared = f"int{dialect.lanes}", f"{summed}{dialect.lanes}", columns == 1
     sums = [(f"c{i}_{j}", f"x{0 if shared else i}", f"y{j}") for i in range(rows) for j in range(columns)]
     fixed = dict.fromkeys(x for _, x, _ in sums)
-    start = " ".join(f"{vector} {c} = ({vector})({at});" for at, (c, _, _) in enumerate(sums))
+    start = " ".join(f"{sums_of} {c} = ({sums_of})({at});" for at, (c, _, _) in enumerate(sums))
     start += " ".join(f" {vector} {x} = ({vector})(in[0]) + {at};" for at, x in enumerate(fixed))
     start += " ".join(f" {vector} y{j} = ({vector})(in[1]) + {j};" for j in range(columns))
     step = " ".join(f"{c} = {name}({c}, {x}, {y});" for c, x, y in sums)
     step += " ".join(f" y{j} ^= x0;" for j in range(columns))
     total = " + ".join(c for c, _, _ in sums)
     return f"""kernel {dialect.attribute} __attribute__((reqd_work_group_size(1, 1, 1)))
-void dots(global int *out, global const int *in) {{
+void dots(global {summed} *out, global const int *in) {{
   {start}
   for (int k = 0; k < {_DOT_STEPS}; k++) {{ {step} }}
-  *(global {vector} *)out = {total};
+  *(global {sums_of} *)out = {total};
 }}
 """
 

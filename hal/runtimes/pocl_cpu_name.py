@@ -29,13 +29,15 @@ _HASWELL = frozenset({"avx2", "fma", "bmi1", "bmi2", "movbe", "f16c"})
 
 _SKYLAKE = _HASWELL | {"adx", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 NAMES: tuple[tuple[str, frozenset[str]], ...] = (
+    ("cooperlake", _SKYLAKE | {"avx512_vnni", "avx512_bf16"}),
     ("cascadelake", _SKYLAKE | {"avx512_vnni"}),
     ("skylake-avx512", _SKYLAKE),
     ("haswell", _HASWELL),
     ("x86-64", frozenset({"sse2"})),
 )
 """Names newest first, with the flags of /proc/cpuinfo that each takes for granted.  skylake-avx512 is what
-PoCL's library of builtins is compiled for, so that they are inlined; cascadelake has dot products of bytes as well."""
+PoCL's library of builtins is compiled for, so that they are inlined; cascadelake has dot products of bytes as well,
+and cooperlake those of pairs of bfloat16."""
 
 MISTAKEN: dict[str, frozenset[str]] = {"generic": frozenset(), "znver3": frozenset({"avx512f"})}
 """Names that LLVM 14 gives to processors newer than itself, with the flags that tell such a one from those that the

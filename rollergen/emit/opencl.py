@@ -244,7 +244,8 @@ class OpenCL(CFamily):
 
     def _dot_product(self, node: Operation) -> str:
         name, self.types[name] = opencl_function(node.op, node.lanes, self.function_prefix)
-        *factors, total = node.operands if len(node.operands) == 3 else (*node.operands, Number(0, "int32", node.lanes))
+        none = Number(0, node.dtype, node.lanes)
+        *factors, total = node.operands if len(node.operands) == 3 else (*node.operands, none)
         return f"{name}({', '.join(self.expression(one) for one in (total, *factors))})"
 
     def added(self, node: Write, value: str) -> str:

@@ -1,9 +1,9 @@
-"""Sums of products of narrow integers as sums of dot products: neighbours along a reduce axis make one 32-bit word.
+"""Sums of products of narrow numbers as sums of dot products: neighbours along a reduce axis make one 32-bit word.
 
-What is left is an ordinary contraction of words: of four bytes each, in a quarter of the steps, or of two numbers of 16
-bits, in half of them.  A tensor whose rows are whole words along the axis is read as it lies, else its rows are made
-so; one in which neighbours along the axis lie apart is copied into words first.  Both copies are ordinary elementwise
-tensor ops.
+What is left is an ordinary contraction of words: of four bytes each, in a quarter of the steps, or of two numbers of
+16 bits, integers or bfloat16, in half of them.  A tensor whose rows are whole words along the axis is read as it
+lies, else its rows are made so; one in which neighbours along the axis lie apart is copied into words first.  Both
+copies are ordinary elementwise tensor ops.
 
 Where instructions take numbers of 16 bits only, the copies widen bytes, and take zero points off them.  Those for bytes
 differ in whether a dot product is of two factors of signed bytes, of unsigned ones, or of one of each.
@@ -40,11 +40,12 @@ from rollergen.expr.values import (
     transform,
     walk,
 )
-from rollergen.hal.dtypes import DOTS, in_a_word
+from rollergen.hal.dtypes import DOTS, WORD_OF, in_a_word, sum_of
 
 Pairs = frozenset[tuple[str, str]]
 _BYTES = ("int8", "uint8")
 _HALF = "int16"
+_FLOATS = tuple(WORD_OF)
 _SUM = "int32"
 _HOLDING = ("int16", "int32")
 _SIGN_BITS = 0x80808080
@@ -54,7 +55,7 @@ _LOW = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class _Factor:
-    """Narrow integers less their zero point; beyond a guard they are the load's fill."""
+    """Narrow integers less their zero point, or floats; beyond a guard they are the load's fill."""
 
     load: Load
     zero: int = 0
@@ -67,19 +68,20 @@ class _Factor:
 @dataclass(frozen=True, slots=True)
 class _Words:
     """A factor's words.  ``copy``: what is made before, None where the tensor is read as it lies; ``value``: the word
-    at the factor's place, with the sign bits of bytes flipped if ``shift``; ``halves``: whether it holds numbers of 16
-    bits, the zero point taken off; ``excess``: what each number is too large by."""
+    at the factor's place, with the sign bits of bytes flipped if ``shift``; ``halves``: the dtype of the numbers of 16
+    bits that it holds, the zero point taken off, "" where it holds bytes; ``excess``: what each number is too large by.
+    """
 
     factor: _Factor
     copy: TensorOp | None
     value: Value
     shift: int = 0
-    halves: bool = False
+    halves: str = ""
 
     @property
     def dtype(self) -> str:
         if self.halves:
-            return _HALF
+            return self.halves
         return "int8" if self.factor.signed != bool(self.shift) else "uint8"
 
     @property
@@ -88,8 +90,8 @@ class _Words:
 
 
 def dot_products(op: TensorOp, lanes: str | None, pairs: Pairs) -> Prepared | None:
-    """The tensor op as a sum of dot products; None where it is no sum, along one reduce axis, of products of integers
-    of which there are dot products.
+    """The tensor op as a sum of dot products; None where it is no sum, along one reduce axis, of products of numbers of
+    which there are dot products.
 
     ``lanes``: the axis along which vectors of outputs lie; the factor that varies along it is the one that is shifted.
     ``pairs``: the dtypes of which there are dot products.
@@ -101,14 +103,15 @@ def dot_products(op: TensorOp, lanes: str | None, pairs: Pairs) -> Prepared | No
         return None
     axes = tuple(replace(a, extent=-(-a.extent // in_a_word(held))) if a.name == steps else a for a in op.axes)
     first, second = sorted(factors, key=lambda factor: lanes in factor.load.axes())
-    if held == _HALF:
-        a, b = _halves(op, first, steps), _halves(op, second, steps)
+    if in_a_word(held) == in_a_word(_HALF):
+        a, b = _halves(op, first, steps, held), _halves(op, second, steps, held)
     else:
         a = _words(op, first, steps, flipped=False)
         b = _words(op, second, steps, flipped=_pair(first.load.dtype, second.load.dtype) not in pairs)
     copies = dict.fromkeys(words.copy for words in (a, b) if words.copy is not None)
     (reduction,) = op.reductions
-    total: Value = Partial(reduction.name, _SUM)
+    partial = Partial(reduction.name, sum_of(held))
+    total: Value = partial
     for words, excess in ((a, b.excess), (b, a.excess)):
         if excess:
             sums = _sums(op, words, axes, pairs)
@@ -116,15 +119,20 @@ def dot_products(op: TensorOp, lanes: str | None, pairs: Pairs) -> Prepared | No
             total = Binary("sub", total, _times(Load(sums.output, sums.target), excess), _SUM)
     if known := _known(op, steps, a, b):
         total = Binary("add", total, Const(known, _SUM), _SUM)
-    change = lambda value: total if value == Partial(reduction.name, _SUM) else None
+    change = lambda value: total if value == partial else None
     body = _dot((a.dtype, a.value), (b.dtype, b.value))
     made = replace(op, axes=axes, reductions=(replace(reduction, bodies=(body,)),))
     return Prepared(tuple(copies), replace(made, result=transform(op.result, change)))
 
 
 def _held(factors: tuple[_Factor, _Factor], pairs: Pairs) -> str | None:
-    """What words hold: bytes where both factors are bytes and there are dot products of some, else numbers of 16 bits,
-    into which the factors less their zero points have to fit; None where there are no dot products of these."""
+    """What words hold: floats where both factors are such, bytes where both are bytes and there are dot products of
+    some, else numbers of 16 bits, into which the factors less their zero points have to fit; None where there are no
+    dot products of these."""
+    floats = {one.load.dtype for one in factors} & {*_FLOATS}
+    if floats:
+        (held, *others) = {one.load.dtype for one in factors}
+        return held if not others and (held, held) in pairs else None
     if all(one.load.dtype in _BYTES for one in factors) and any(pair[0] in _BYTES for pair in pairs):
         return _BYTES[0]
     fit = all(_is_held(one.zero, one.load) and (one.zero == 0 or one.load.dtype in _BYTES) for one in factors)
@@ -132,7 +140,9 @@ def _held(factors: tuple[_Factor, _Factor], pairs: Pairs) -> str | None:
 
 
 def number_beyond(made: TensorOp, load: Load) -> int:
-    """What the numbers are of which `made` writes words, where `load` of these finds its fill."""
+    """What the numbers are of which `made` writes words, where `load` of these finds its fill; floats are 0 there."""
+    if isinstance(made.result, Binary) and made.result.op in WORD_OF.values():
+        return 0
     if len(dict.fromkeys(made.loads())) == in_a_word(_HALF):
         taken = (one.b for one in walk(made.result) if isinstance(one, Binary) and one.op == "sub")
         zero = next((int(one.value) for one in taken if isinstance(one, Const)), 0)
@@ -144,46 +154,51 @@ def number_beyond(made: TensorOp, load: Load) -> int:
 
 
 def _factors(op: TensorOp) -> tuple[_Factor, _Factor] | None:
-    """The integers that are multiplied."""
+    """The numbers that are multiplied."""
     if len(op.reductions) != 1 or op.of_role("row"):
         return None
     (reduction,) = op.reductions
     product = reduction.bodies[0]
-    if reduction.combiner != named_combiner("sum", _SUM) or len(op.body_loads()) != 2:
+    if reduction.combiner != named_combiner("sum", product.dtype) or len(op.body_loads()) != 2:
         return None
     if not isinstance(product, Binary) or product.op != "mul":
         return None
-    first, second = _factor(product.a), _factor(product.b)
+    first, second = _factor(product.a, product.dtype), _factor(product.b, product.dtype)
     return (first, second) if first is not None and second is not None else None
 
 
-def _factor(value: Value) -> _Factor | None:
-    """The value as a narrow integer less a number, which is 0 beyond its guard if it is chosen by one."""
+def _factor(value: Value, dtype: str) -> _Factor | None:
+    """The value as a narrow number whose products are added up in the dtype, an integer less a number; it is 0 beyond
+    its guard if it is chosen by one."""
     match value:
         case Select(cond, chosen, Const(0)):
-            factor = _factor(chosen)
+            factor = _factor(chosen, dtype)
             if factor is None or not _is_held(factor.zero, factor.load):
                 return None
             tested = set(relative_to(bounds_of(cond) or (), factor.load.indices))
             filled = replace(factor, load=replace(factor.load, fill=factor.zero))
             return filled if tested == set(factor.load.guard) else None
-        case Binary("sub", number, Const(int(zero))):
-            load = _narrow(number)
+        case Binary("sub", number, Const(int(zero))) if dtype == _SUM:
+            load = _narrow(number, dtype)
             return None if load is None else _Factor(load, zero)
-    load = _narrow(value)
+    load = _narrow(value, dtype)
     return None if load is None else _Factor(load)
 
 
-def _narrow(value: Value) -> Load | None:
-    """The load of narrow integers, whose value no cast changes."""
-    load = value
-    while isinstance(load, Cast) and load.dtype in _HOLDING:
+def _narrow(value: Value, dtype: str) -> Load | None:
+    """The load of narrow numbers, whose value no cast changes, and whose products are added up in the dtype."""
+    load, integers = value, dtype == _SUM
+    while isinstance(load, Cast) and load.dtype in (_HOLDING if integers else (dtype,)):
         load = load.x
-    fits = isinstance(load, Load) and load.dtype in (*_BYTES, _HALF) and not load.buffer.packs
+    narrow = (*_BYTES, _HALF) if integers else tuple(one for one in _FLOATS if sum_of(one) == dtype)
+    fits = isinstance(load, Load) and load.dtype in narrow and not load.buffer.packs
     return load if isinstance(load, Load) and fits and _is_held(load.fill, load) else None
 
 
 def _is_held(number: float | int, load: Load) -> bool:
+    """Whether the dtype of the load holds the number; of floats only 0 is known to need no bits."""
+    if load.dtype in _FLOATS:
+        return number == 0
     low, high = bounds(load.dtype)
     return low <= number <= high
 
@@ -219,19 +234,19 @@ def _words(op: TensorOp, factor: _Factor, axis: str, flipped: bool) -> _Words:
     return _Words(factor, copy, value, shift)
 
 
-def _halves(op: TensorOp, factor: _Factor, axis: str) -> _Words:
-    """The factor, its zero point taken off, as words of two numbers of 16 bits along the axis."""
+def _halves(op: TensorOp, factor: _Factor, axis: str, held: str) -> _Words:
+    """The factor, its zero point taken off, as words of two numbers of 16 bits, of dtype ``held``, along the axis."""
     load, zero, extent = factor.load, factor.zero, op.axis(axis).extent
     dim = _dimension(load, axis)
     assert dim is not None
     beyond = int(load.fill) - zero & _LOW
     fill = beyond | beyond << 16
     if dim < len(load.buffer.shape) - 1:
-        copy = _copy_of_words(op, load, dim, extent, _HALF, zero)
-        return _Words(factor, copy, replace(load, buffer=copy.output, fill=_wrapped(fill)), halves=True)
-    as_it_lies = load.dtype == _HALF and _is_whole(load, extent)
-    rows = None if as_it_lies else _copy_of_rows(op, load, extent, _HALF, zero)
-    return _Words(factor, rows, _read(load, rows, fill), halves=True)
+        copy = _copy_of_words(op, load, dim, extent, held, zero)
+        return _Words(factor, copy, replace(load, buffer=copy.output, fill=_wrapped(fill)), halves=held)
+    as_it_lies = load.dtype == held and _is_whole(load, extent)
+    rows = None if as_it_lies else _copy_of_rows(op, load, extent, held, zero)
+    return _Words(factor, rows, _read(load, rows, fill), halves=held)
 
 
 def _is_whole(load: Load, extent: int) -> bool:
@@ -268,16 +283,20 @@ def _copy_of_words(op: TensorOp, load: Load, dim: int, extent: int, dtype: str, 
     shape = tuple(-(-extent // word) if d == dim else size for d, size in enumerate(load.buffer.shape))
     axes = tuple(Axis(f"dim{d}", size) for d, size in enumerate(shape))
     places = tuple(Index.axis(axis.name) for axis in axes)
-    value: Value | None = None
+    reads = []
     for number in range(word):
         at = places[dim] * word + number
         guard = (Within(at, 0, extent),) if extent % word else ()
-        read = Load(load.buffer, (*places[:dim], at, *places[dim + 1 :]), guard, fill=zero if guard else 0)
+        reads.append(Load(load.buffer, (*places[:dim], at, *places[dim + 1 :]), guard, fill=zero if guard else 0))
+    output = Buffer(fresh_buffer(op, f"{load.buffer.name}_words"), shape, _SUM, "temporary")
+    if dtype in _FLOATS:
+        return TensorOp(output, axes, places, Binary(WORD_OF[dtype], reads[0], reads[1], _SUM))
+    value: Value | None = None
+    for number, read in enumerate(reads):
         one = _lowest(_less(read, zero), dtype, last=number == word - 1)
         part = Binary("shl", one, Const(bits * number, _SUM), _SUM) if number else one
         value = part if value is None else Binary("bitor", value, part, _SUM)
     assert value is not None
-    output = Buffer(fresh_buffer(op, f"{load.buffer.name}_words"), shape, _SUM, "temporary")
     return TensorOp(output, axes, places, value)
 
 
@@ -323,7 +342,7 @@ def _pair(*dtypes: str) -> tuple[str, str]:
 def _dot(*factors: tuple[str, Value]) -> Binary:
     """Of two factors, each a dtype and the words."""
     (one, a), (other, b) = sorted(factors, key=lambda factor: factor[0], reverse=True)
-    return Binary(DOTS[one, other], a, b, _SUM)
+    return Binary(DOTS[one, other], a, b, sum_of(one))
 
 
 def _flipped(words: Value) -> Value:

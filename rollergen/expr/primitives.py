@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rollergen.hal.dtypes import DOTS
+from rollergen.hal.dtypes import DOTS, DTYPES, WORD_OF
 
 Array = Any
 
@@ -145,6 +145,34 @@ def _dot(left: str, right: str) -> Callable[[Array, Array], Array]:
     return dot
 
 
+def _dot_of_floats(dtype: str) -> Callable[[Array, Array], Array]:
+    """`_dot` of floats, rounded nowhere: products of such short significands are exact in float64."""
+
+    def dot(a: Array, b: Array) -> Array:
+        import numpy as np
+
+        from rollergen.expr.dtypes import numpy_dtype
+
+        of = lambda words: np.asarray(words).astype("<i4")[..., None].view(numpy_dtype(dtype)).astype(np.float64)
+        return np.sum(of(a) * of(b), axis=-1)
+
+    return dot
+
+
+def _word_of(dtype: str) -> Callable[[Array, Array], Array]:
+    """The bits of the first in the lower half of a word, those of the second in the upper."""
+
+    def word(a: Array, b: Array) -> Array:
+        import numpy as np
+
+        from rollergen.expr.dtypes import numpy_dtype
+
+        of = lambda x: np.asarray(x).astype(numpy_dtype(dtype)).view(np.uint16).astype(np.uint32)
+        return (of(a) | of(b) << 16).view(np.int32)
+
+    return word
+
+
 _ROWS = (
     _function("exp", "exp", "Exponential", ("[0.0, 0.0]", "array([1., 1.])"),
               ulps=4, cost="exp", chain=LONG, saturates=True),
@@ -194,7 +222,11 @@ _ROWS = (
     _whole("bitand", "bitwise_and", "&"),
     _whole("bitor", "bitwise_or", "|"),
     _whole("xor", "bitwise_xor", "^"),
-    *(_whole(name, _dot(*bytes_of)) for bytes_of, name in DOTS.items()),
+    *(_whole(name, _dot(*pair)) for pair, name in DOTS.items() if DTYPES[pair[0]].kind == "integer"),
+    *(Primitive(name, 2, _dot_of_floats(pair[0]), "integer", ulps=1, keeps_zero=True)
+      for pair, name in DOTS.items() if DTYPES[pair[0]].kind == "float"),
+    *(Primitive(name, 2, _word_of(dtype), "float", keeps_zero=True, keeps_sign=True)
+      for dtype, name in WORD_OF.items()),
     Primitive("pow", 2, _power, symbol="**", ulps=16, cost="pow", chain=LONG, wraps=True, divides=True),
     Primitive("fmod", 2, "fmod", "float", cost="pow", chain=LONG, keeps_nan=True, keeps_sign=True, divides=True),
     Primitive("atan2", 2, "arctan2", "float", ulps=6, cost="pow", chain=LONG, keeps_nan=True, divides=True),

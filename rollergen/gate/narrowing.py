@@ -1,13 +1,15 @@
-"""Programs that look at fewer bits of their inputs than the definition has: what they then compute."""
+"""What programs compute of their inputs: some look at fewer bits than the definition has, some add up products of
+floats that stand in words, two of them at once."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from rollergen.expr.tensor_op import TensorOp
-from rollergen.expr.values import Cast, Load, Value
+from rollergen.expr.values import Binary, Cast, Const, Load, Value, transform
 from rollergen.expr.winograd import growth
 from rollergen.gate.tolerance import Accuracy, accuracies
+from rollergen.hal.dtypes import DOTS, DTYPES, WORD_OF
 from rollergen.program.loops import added_terms
 from rollergen.program.rprogram import RProgram, Stage
 
@@ -29,12 +31,13 @@ def program_accuracies(program: RProgram) -> dict[str, Accuracy]:
 
 
 def computed(program: RProgram) -> tuple[TensorOp, ...]:
-    """The tensor ops of the stages, with the rounding of factors written out where it takes place."""
+    """The tensor ops of the stages, with the rounding of factors written out where it takes place, and numbers instead
+    of words of them."""
     return tuple(_computed(stage) for stage in program.stages)
 
 
 def _computed(stage: Stage) -> TensorOp:
-    op = stage.op
+    op = _without_words(stage.op)
     if not stage.compute.factors:
         return op
     reductions = tuple(replace(r, bodies=tuple(map(_rounded, r.bodies))) for r in op.reductions)
@@ -47,3 +50,22 @@ def _rounded(value: Value) -> Value:
         return Cast(Cast(value, _AS_MANY_BITS), value.dtype)
     children = value.children()
     return value.with_children(tuple(_rounded(child) for child in children)) if children else value
+
+
+_DOTS_OF_FLOATS = tuple(op for (dtype, _), op in DOTS.items() if DTYPES[dtype].kind == "float")
+
+
+def _without_words(op: TensorOp) -> TensorOp:
+    """The tensor op with one float in place of a word of two, and twice the product of two in place of a dot product:
+    as large, and as inexact, as what it stands for."""
+
+    def change(value: Value) -> Value | None:
+        match value:
+            case Binary(name, a, _) if name in WORD_OF.values():
+                return a
+            case Binary(name, a, b) if name in _DOTS_OF_FLOATS:
+                return Binary("mul", Const(2.0, value.dtype), Binary("mul", a, b, value.dtype), value.dtype)
+        return None
+
+    reductions = tuple(replace(r, bodies=tuple(transform(b, change) for b in r.bodies)) for r in op.reductions)
+    return replace(op, reductions=reductions, result=transform(op.result, change))

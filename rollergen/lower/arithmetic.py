@@ -21,6 +21,7 @@ from rollergen.expr.places import Put
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Take, Unary, Value, Var
+from rollergen.hal.dtypes import WORD_OF
 from rollergen.lower import maths
 from rollergen.lower.expressions import (
     Broadcast,
@@ -40,6 +41,7 @@ from rollergen.lower.expressions import (
 )
 from rollergen.lower.integers import DIVISIONS, divided, powered, shifted, wrapping
 from rollergen.lower.masks import compare, is_mask, select, truth, widen
+from rollergen.lower.narrow_floats import word_of_bfloat16
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.takes import read_take
 from rollergen.lower.writer import Writer
@@ -214,7 +216,9 @@ def _binary(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
         return powered(out, a, b, dtype)
     if op in ("pow", "atan2", "fmod"):
         return maths.call(out, op, a, b)
-    return Operation(op, (a, b), dtype, a.lanes) if is_float(dtype) else wrapping(op, (a, b), dtype)
+    if op in WORD_OF.values():
+        return word_of_bfloat16(a, b)
+    return wrapping(op, (a, b), dtype)
 
 
 def extreme(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:

@@ -12,7 +12,7 @@ BITWISE = ("bitand", "bitor", "xor")
 
 
 def wrapping(op: str, operands: tuple[Expr, ...], dtype: str) -> Expr:
-    """The operation in `dtype`; sums, differences, products and negations of integers wrap around at its ends.
+    """The operation in `dtype`; of integers sums, differences, products and negations wrap around at its ends.
 
     They are computed unsigned: what passes the ends of a signed integer C leaves undefined, so that compilers take a
     square for positive.  A dot product that is added to something is one operation.

@@ -27,6 +27,14 @@ def value(functions: dict[str, Function], dtype: str, bits: Expr) -> Expr:
     return Convert(word, "float32", bits=True)
 
 
+def word_of_bfloat16(low: Expr, high: Expr) -> Expr:
+    """Words of the bits of two numbers, which float32 holds in its upper half."""
+    bits = lambda x: Convert(x, "uint32", bits=True)
+    lanes = low.lanes
+    below = Operation("shr", (bits(low), Number(16, "uint32", lanes)), "uint32", lanes)
+    return Convert(Operation("bitor", (bits(high), below), "uint32", lanes), "int32", bits=True)
+
+
 def _value(row: Dtype, b: Body, x: Expr) -> Expr:
     """Of the magnitude, shifted to where float32 has its fraction, the exponent is mended; numbers below the smallest
     normal one, whose exponent is 0, are their fraction times the smallest."""

@@ -20,6 +20,7 @@ from rollergen.expr.dtypes import is_float
 from rollergen.expr.positions import combiner_in_order
 from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import Binary, Combiner, Load, Take, axes_of, takes, walk
+from rollergen.hal.dtypes import in_a_word
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Loop, Stage
 
 
@@ -63,8 +64,11 @@ def added_terms(stage: Stage) -> int:
     """
     lanes = prod(loop.extent for loop in stage.loops if loop.kind in (LANE, *PARALLEL) and _reduces(stage, loop))
     separate = prod(stage.loops[p].extent for p in stage.accumulator.separate)
+    multiplied = stage.op.multiplied
+    rounded = in_a_word(multiplied[0]) if multiplied else 1  # sums, by each of the products in a word
     longest = max(chain_lengths(stage)) if stage.op.scans else LONGEST  # prefixes are added up one after the other
-    return sum(min(length, longest) for length in chain_lengths(stage)) + separate - 1 + (lanes - 1).bit_length()
+    chains = sum(min(rounded * length, longest) for length in chain_lengths(stage))
+    return chains + separate - 1 + (lanes - 1).bit_length()
 
 
 def _reduces(stage: Stage, loop: Loop) -> bool:

@@ -91,6 +91,14 @@ def test_pairs_take_two_instructions_that_share_pipes(measured, per_clock):
     assert device.kind.dot_products == ({("int16", "int16")} if per_clock else set())
 
 
+@pytest.mark.parametrize(("measured", "per_clock"), [(1.8, 2), (0.9, 1), (0.2, 0)])
+def test_pairs_of_bfloat16_are_added_up_in_float32(measured, per_clock):
+    device = completed(CPU, CACHES, replace(PROBE, dot_products_per_clock={"vdpbf16ps": measured}))
+    found = [(one.name, one.accumulator_dtype, one.k, one.per_clock) for one in device.instructions if one.is_dot_product]
+    assert found == ([("vdpbf16ps", "float32", 2, per_clock)] if per_clock else [])
+    assert device.kind.dot_products == ({("bfloat16", "bfloat16")} if per_clock else set())
+
+
 def test_the_measured_peak_is_units_times_rate_times_clock_within_5_percent():
     device = completed(CPU, CACHES, replace(PROBE, peak_gflop_s=2 * 2 * 16 * 3.7 * 0.96))
     wide = device.instruction("vfma")

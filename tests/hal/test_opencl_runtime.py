@@ -343,6 +343,8 @@ FULL = "avx2 fma bmi1 bmi2 movbe f16c adx avx512f avx512bw avx512cd avx512dq avx
         (FULL, "skylake-avx512"),
         (FULL + " sse2", "skylake-avx512"),
         (FULL + " avx512_vnni", "cascadelake"),
+        (FULL + " avx512_vnni avx512_bf16", "cooperlake"),
+        (FULL + " avx512_bf16", "skylake-avx512"),
         ("avx2 avx512_vnni sse2", "x86-64"),
         (FULL.replace("avx512vl", "") + " sse2", "haswell"),
         ("sse2 avx2", "x86-64"),

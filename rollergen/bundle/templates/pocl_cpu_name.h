@@ -17,14 +17,17 @@
 #include <unistd.h>
 
 #define HASWELL_FLAGS "avx2", "fma", "bmi1", "bmi2", "movbe", "f16c"
+#define SKYLAKE_FLAGS HASWELL_FLAGS, "adx", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"
 
 /* Names newest first, with the flags of /proc/cpuinfo that each takes for granted; at most 24 bytes, which malloc
  * hands out at least (glibc, 64 bit). */
 static const struct {
     const char *name;
-    const char *flags[14];
+    const char *flags[16];
 } CPU_NAMES[] = {
-    {"skylake-avx512", {HASWELL_FLAGS, "adx", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}},
+    {"cooperlake", {SKYLAKE_FLAGS, "avx512_vnni", "avx512_bf16"}},
+    {"cascadelake", {SKYLAKE_FLAGS, "avx512_vnni"}},
+    {"skylake-avx512", {SKYLAKE_FLAGS}},
     {"haswell", {HASWELL_FLAGS}},
     {"x86-64", {"sse2"}},
 };
