@@ -13,7 +13,7 @@ from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.inner_sums import sums_inside
 from rollergen.expr.joining import joined
 from rollergen.expr.packing import Prepared, in_single
-from rollergen.expr.padding import pad_view, with_halo
+from rollergen.expr.padding import find_windows, pad_view, with_halo
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
@@ -148,6 +148,17 @@ def _shifted_variants(op: TensorOp, device: Device) -> Iterator[Variant]:
     gemm = implicit_gemm(op) if padded or _windowed(op) else None
     if gemm is not None:
         yield from _variant("implicit GEMM", (), gemm)
+        yield from _gathered_from_halos(op)
+
+
+def _gathered_from_halos(op: TensorOp) -> Iterator[Variant]:
+    """Windows that lie apart, gathered from a copy with what lies outside around it: no element is tested."""
+    for load in op.body_loads():
+        apart = load.guard and any(window.stride > 1 for window in find_windows(op, load))
+        around = with_halo(op, load) if apart else None
+        gemm = implicit_gemm(around[1]) if around is not None else None
+        if around is not None and gemm is not None:
+            yield from _variant("padded, implicit GEMM", (around[0],), gemm)
 
 
 def _window_variants(op: TensorOp, load: Load, lanes: int) -> Iterator[Variant]:

@@ -125,8 +125,9 @@ def gather(out: Writer, access: Access, lane: Lane, wish: str, rare: bool = Fals
     """
     dtype = register_dtype(access.pointer.dtype)
     array = out.array(f"{wish}_lanes", PRIVATE, dtype, lane.width, alignment(dtype, lane.width))
+    offset = (lambda: access.offset) if rare else out.each_lane(access.offset, lane.variable, lane.width)
     with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=not rare) as at:
-        out.write(Write(array, at, guarded(access.tests, read_at(out, access, access.offset, 1), access.fill)))
+        out.write(Write(array, at, guarded(access.tests, read_at(out, access, offset(), 1), access.fill)))
     return Read(array, Index(), dtype, lane.width, aligned=True)
 
 

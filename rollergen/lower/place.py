@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import permutations
 from math import prod
 
+from rollergen.expr.guards import within_extent
 from rollergen.expr.index import Bounds, Index, linear, weighted_sum
 from rollergen.expr.values import Load, Within
 from rollergen.expr.views import reduced
@@ -196,7 +197,7 @@ def _load_bounds(place: Place, load: Load) -> tuple[Within, ...]:
         if low >= 0 and high < extent:
             continue
         within = Within(index, 0, extent)
-        if any(b.index == index and b.low >= 0 and b.high <= extent for b in needed):
+        if within_extent(index, extent, ranges, tuple(needed)):
             continue
         if _follows(within, needed, ranges):
             continue

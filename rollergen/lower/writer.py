@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from rollergen.expr.index import Atom as IndexAtom
 from rollergen.expr.index import Bounds, Index
 from rollergen.lower.box_ir import BoxStatement
-from rollergen.lower.expressions import Atom, Element, Expr, Name, Pointer
+from rollergen.lower.expressions import STORAGE_BYTES, Atom, Element, Expr, Name, Pointer, Position, Read
 from rollergen.lower.features import PLAIN, Features
 from rollergen.lower.ir import (
+    PRIVATE,
     Allocate,
     Assign,
     Barrier,
@@ -41,14 +42,15 @@ Terms = tuple[tuple[IndexAtom, int], ...]
 
 
 class _Block:
-    """Statements of a block under construction, and the pointers and integers it has named (few have any)."""
+    """Statements of a block under construction, and the pointers, integers and places it has named (few have any)."""
 
-    __slots__ = ("integers", "pointers", "statements")
+    __slots__ = ("integers", "places", "pointers", "statements")
 
     def __init__(self) -> None:
         self.statements: list[Statement] = []
         self.integers: list[str] | None = None
         self.pointers: dict[tuple[str, str, Terms], Pointer] | None = None
+        self.places: dict[tuple[Index, int], Pointer] | None = None
 
 
 @dataclass(slots=True)
@@ -174,6 +176,29 @@ class Writer:
 
     def end_group(self) -> None:
         self._add(EndGroup())
+
+    def each_lane(self, index: Index, lane: str, width: int) -> Callable[[], Index]:
+        """What gives the index within a loop over the variable ``lane``, 0 to ``width``, that is opened next.
+
+        Quotients and remainders that differ from lane to lane, but not from one iteration of the innermost serial loop
+        to the next, are computed before that loop, into an array of an integer for each lane."""
+        here = self._pointer_blocks[-1] if self._pointer_blocks else None
+        outer, inner = _parted(index, here.known | {lane}) if here else ((), ())
+        low, high = Index(outer).bounds(self.ranges) if outer else (0, 0)
+        divides = any(not isinstance(atom, str) and lane in atom.index.names() for atom, _ in outer)
+        if here is None or not divides or not inner or not -(2**31) <= low <= high < 2**31:
+            return lambda: index
+        known = here.block.places = here.block.places or {}
+        array = known.get((Index(outer), width))
+        if array is None:
+            name = self.names.fresh("places", here.scope)
+            array = known[Index(outer), width] = Pointer(name, "int32", PRIVATE, writable=True)
+            made = Allocate(name, PRIVATE, "int32", (width,), 1, STORAGE_BYTES["int32"] * width)
+            self._inner_arrays.append(made)
+            filled = Write(array, Index.axis(lane), Position(Index(outer)))
+            here.block.statements += [made, For(lane, 0, width, (filled,), True)]
+        place = Read(array, Index.axis(lane), "int32")
+        return lambda: self.integer("place", place, (low, high)) + Index(inner, index.const)
 
     # Blocks
 

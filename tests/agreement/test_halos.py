@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.choose import choice, program_of
+from rollergen.construct.ledger import Ledger
+from rollergen.construct.serial_space import serial_candidates
+from rollergen.construct.variants import variants
+from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.padding import with_halo
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
+from rollergen.tile.rules import AlignmentRules
 from tests.agreement.readers import assert_traffic, assert_values, device, run_opencl, small_integers
 
 
@@ -94,3 +100,49 @@ def test_readers_of_images_whose_guards_hold_for_whole_vectors_agree_without_a_c
 def test_a_large_image_of_separate_channels_is_read_where_it_lies():
     best = construct(canonicalize(each_channel_alone((1, 112, 112, 96), 3, 2)), device("cpu"), top_k=1)[0].program
     assert sum(not stage.once for stage in best.stages) == 1
+
+
+def apart(program):
+    return any(stage.op.output.name.endswith("_padded_packed") for stage in program.stages)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_windows_that_lie_apart_are_gathered_from_the_copy_without_tests(seed):
+    random = np.random.default_rng(seed)
+    drawn = random.integers((1, 1, 7, 3, 2, 3), (3, 7, 16, 20, 4, 6))
+    images, channels, side, filters, stride, taps = (int(n) for n in drawn)
+    x = rg.tensor("x", (images, channels, side, side + 1))
+    w = rg.tensor("w", (filters, channels, taps, taps), constant=True)
+    expression = rg.ops.conv2d(x, w, stride=stride, padding=int(random.integers(1, taps)))
+    graph = canonicalize(expression)
+    (op,) = graph.tensor_ops
+    found = [one for one in variants(op, device("cpu")) if one.name == "padded, implicit GEMM"]
+    space = lambda variant: serial_candidates(variant, device("cpu"), AlignmentRules(), 8, Ledger())
+    candidates = [one for variant in found for one in space(variant)]
+    assert candidates
+    for one in candidates[:2]:
+        program = program_of(graph, device("cpu"), (one,)).program
+        check(program, device("cpu"))
+        readers = [load for stage in program.stages for load in stage.op.loads() if load.buffer.name == "x_padded"]
+        assert all(len(load.guard) <= 1 for load in readers)  # the end of the last panel
+        arrays = small_integers(program)
+        assert_values(expression, program, interpret(program, arrays, device("cpu")).outputs, arrays)
+        assert_values(expression, program, run_opencl(program, arrays, device("cpu")), arrays)
+
+
+@pytest.mark.parametrize("images", [1, 4])
+def test_the_model_gathers_windows_of_stride_2_from_the_copy(images):
+    x, w = rg.tensor("x", (images, 128, 28, 28)), rg.tensor("w", (256, 128, 3, 3), constant=True)
+    graph = canonicalize(rg.ops.conv2d(x, w, stride=2, padding=1))
+    (best,) = construct(graph, device("cpu"), top_k=1)
+    assert apart(best.program)
+
+
+def test_places_that_differ_from_lane_to_lane_are_found_before_the_loop():
+    x, w = rg.tensor("x", (1, 32, 28, 28)), rg.tensor("w", (64, 32, 3, 3), constant=True)
+    graph = canonicalize(rg.ops.conv2d(x, w, stride=2, padding=1))
+    best = next(one for one in construct(graph, device("cpu"), top_k=20) if apart(one.program))
+    text = emit(best.program, device("cpu")).text
+    places = [line for line in text.splitlines() if "places[lane] =" in line]
+    read = next(line for line in text.splitlines() if "x_padded_lanes[lane] =" in line)
+    assert places and "/14" in places[0] and "% 14" in places[0] and "/14" not in read and "% 14" not in read

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rollergen.hal.spec import Device
 from rollergen.program.model.block_windows import fill_services, reuse_of
-from rollergen.program.model.bounds import deal_divisions, place_divisions, retested, tests_of
+from rollergen.program.model.bounds import deal_divisions, lane_tests, place_divisions, retested, tests_of
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.lanes import broken_share, chosen_lanes, lanes_apart, line_split, masks_loads
@@ -168,6 +168,8 @@ def direct_access(
         split = line_split(nest, path_layer(device), operand, width, int(costs_of(device).array_alignment))
     broken = broken_share(nest, device, operand, lane, read=load >= 0) if vectors and lane is not None else 0
     tested = tests_of(nest, operand) if source is None else 0
+    if gathered and nest.lockstep == 1 and source is None and load >= 0:
+        tested = tested + lane_tests(operand)
     decoded: Number = 0
     if source is None and nest.lockstep == 1:  # once for all accesses of a step
         decoded = place_divisions(nest, operand) * steps / (count * parts)

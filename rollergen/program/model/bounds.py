@@ -6,19 +6,31 @@ from __future__ import annotations
 from rollergen.expr.index import FloorDiv, Index, Mod
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, product
 from rollergen.program.model.tiles import tile_shape
 from rollergen.program.rprogram import SERIAL, Copy
 
 
 def deal_divisions(nest: Nest, copy: Copy, shape: tuple[Number, ...]) -> Number:
     """Divisions and remainders that tell where in the tile each group of a thread lies: none where the groups of a row
-    are a multiple or a divisor of the threads, for then the groups of a thread lie at constant distances."""
-    if nest.lockstep == 1 or copy.runs:
+    are a multiple or a divisor of the threads, for then the groups of a thread lie at constant distances.  A lone
+    thread divides anew for each element where the operand's place does along the tile."""
+    if nest.lockstep == 1:
+        return _tile_divisions(nest, copy, shape)
+    if copy.runs:
         return 0
     groups = ceil_div(shape[copy.order.index(copy.along)], copy.vector)
     even = (nest.threads % groups == 0) | (groups % nest.threads == 0)
     return choose(even, 0, 2)
+
+
+def _tile_divisions(nest: Nest, copy: Copy, shape: tuple[Number, ...]) -> Number:
+    """Divisions and remainders in the place of the copy's operand that differ within the tile."""
+    total: Number = 0
+    for atom in _divided(nest.facts.loads[copy.load].offset):
+        inside = [extent for axis, extent in zip(copy.order, shape, strict=True) if axis in atom.index.axes()]
+        total = total + choose(product(inside) > 1, 1, 0)
+    return total
 
 
 def place_divisions(nest: Nest, operand: Operand) -> Number:
@@ -86,6 +98,11 @@ def tests_of(nest: Nest, operand: Operand) -> Number:
     if nest.lockstep == 1:
         return is_tested(nest, operand)
     return len(operand.guard) + _tails(nest, operand)
+
+
+def lane_tests(operand: Operand) -> int:
+    """Bounds that each lane is tested for where lanes are read one by one: both ends of what a view guards."""
+    return 2 * len(operand.guard)
 
 
 def is_tested(nest: Nest, operand: Operand) -> Number:
