@@ -10,7 +10,7 @@ from rollergen.expr.dtypes import bounds, is_float
 from rollergen.expr.functions import select
 from rollergen.expr.reductions import user_combiner
 from rollergen.expr.tensor_op import Reduction
-from rollergen.expr.values import Combiner, IndexValue
+from rollergen.expr.values import Combiner, IndexValue, Unary, Value
 
 LAST_PLACE = 2**31 - 1
 Better = Callable[[Any, Any], Any]
@@ -62,6 +62,20 @@ def combiner_in_order(reduction: Reduction) -> Combiner | None:
     if not isinstance(place, IndexValue) or place.dtype != "int32" or place.index.coefficient(reduction.axes[0]) < 1:
         return None
     return next((behind for one, behind in _known(element) if reduction.combiner == one), None)
+
+
+@lru_cache(maxsize=64)
+def operations_in_a_row(reduction: Reduction) -> int:
+    """Operations by which each term of an accumulator waits for the one before: of a place that is found in order a
+    comparison, what joins it with another one, and a choice; else one."""
+    behind = combiner_in_order(reduction)
+    return 1 if behind is None else max(map(_longest, behind.combine))
+
+
+def _longest(value: Value) -> int:
+    """Operations in a row; what negates a condition is part of another one."""
+    below = value.children()
+    return max(map(_longest, below), default=0) + (bool(below) and not isinstance(value, Unary))
 
 
 @lru_cache(maxsize=32)

@@ -1,13 +1,17 @@
 """Places of the best element are found by terms in order: the first of equals and the first NaN, as by the definition."""
 
+from math import prod
+
 import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.positions import combiner_in_order
+from rollergen.expr.positions import combiner_in_order, operations_in_a_row
 from rollergen.kernel import Kernel
 from rollergen.program.loops import in_order
+from tests.program.hand_devices import AVX512
 
 FLOATS, INTEGERS = ("float32", "float64", "float16"), ("int32", "int8")
 
@@ -79,3 +83,17 @@ def test_only_places_along_one_axis_come_in_order():
 
     backwards = lambda i, j: rg.reduce(larger, (float("-inf"), 2**31 - 1), (x[i, j, k], 5 - k), axis=k)[1]
     assert not combiner_in_order(reduction_of(rg.compute((4, 5), backwards)))
+
+
+@pytest.mark.parametrize(("dtype", "count"), [("float32", 3), ("int32", 2)])
+def test_a_term_of_a_place_waits_for_a_comparison_and_a_choice(dtype, count):
+    x = rg.tensor("X", (4, 500), dtype)
+    assert operations_in_a_row(reduction_of(rg.ops.argmax(x, 1))) == count  # of floats NaN is looked for too
+    assert all(operations_in_a_row(reduction_of(of(x, 1))) == 1 for of in (rg.ops.amax, rg.ops.sum))
+
+
+@pytest.mark.parametrize("columns", [250, 1000, 4096])
+def test_places_in_long_rows_are_found_by_several_accumulators(columns):
+    (best,) = construct(canonicalize(rg.ops.argmax(rg.tensor("X", (128, columns)), 1)), AVX512, top_k=1)
+    (stage,) = best.program.stages
+    assert prod(stage.loops[p].extent for p in stage.accumulator.separate) >= 2

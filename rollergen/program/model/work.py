@@ -6,18 +6,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.positions import operations_in_a_row
 from rollergen.hal.spec import Device
 from rollergen.program.boxes import barrier_bytes, sharing_blocks
 from rollergen.program.matrix import trails
 from rollergen.program.model.access import Access
 from rollergen.program.model.bounds import is_tested, is_uneven, retested
 from rollergen.program.model.costs import Costs
-from rollergen.program.model.fragments import (
-    fragment_registers,
-    instruction_of,
-    products,
-    scratch_of,
-)
+from rollergen.program.model.fragments import fragment_registers, instruction_of, products, scratch_of
 from rollergen.program.model.lanes import lanes_apart, masks_loads
 from rollergen.program.model.levels import across_accesses, outer_accesses, outer_registers
 from rollergen.program.model.memory import Stream
@@ -118,7 +114,7 @@ def _chain(nest: Nest, steps: Number) -> Number:
     separate: Number = 1
     for p in nest.stage.accumulator.separate:
         separate = separate * nest.loops[p].extent
-    return steps / separate
+    return steps / separate * max(map(operations_in_a_row, nest.facts.op.reductions), default=1)
 
 
 def _registers(nest: Nest, device: Device, costs: Costs) -> tuple[Number, Number]:
