@@ -140,6 +140,9 @@ class MemoryLayer:
         return (self.capacity_bytes - self.reserved_bytes) // (bytes_each + self.block_reserved_bytes)
 
 
+LAYOUTS = ["quads", "quad_pairs", "opaque", "warpgroup"]
+
+
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """An arithmetic instruction: an ``m x n x k`` multiply-add (1 x lanes x 1 for a vector FMA).
@@ -213,9 +216,10 @@ class Instruction:
     )
     layout: str = declared(
         "of a matrix instruction that threads execute together: which of them holds what (quads: as PTX documents "
-        "for mma.sync; warpgroup: as for wgmma, whose operands stay in the block's memory, and whose tiles along n, "
+        "for mma.sync; quad_pairs: as for its m8n8k4, four of which, two along either side and each by eight threads, "
+        "are one tile; warpgroup: as for wgmma, whose operands stay in the block's memory, and whose tiles along n, "
         "up to 32 side by side, are one instruction)",
-        accepts={"enum": ["quads", "opaque", "warpgroup"], "title": "quads, opaque or warpgroup"},
+        accepts={"enum": LAYOUTS, "title": "quads, quad_pairs, opaque or warpgroup"},
         default="",
     )
     a_registers: int = declared("32-bit registers of a thread for a fragment of the first factor", default=0)
@@ -225,7 +229,7 @@ class Instruction:
         Reason(
             "where threads know which results they hold, these are counted as values of the program; this "
             "bounds the tiles that are looked at, and the best are smaller",
-            where={"properties": {"layout": {"const": "quads"}}, "required": ["layout"]},
+            where={"properties": {"layout": {"enum": ["quads", "quad_pairs"]}}, "required": ["layout"]},
         ),
         default=0,
     )
@@ -246,6 +250,11 @@ class Instruction:
     def is_matrix(self) -> bool:
         """Whether threads execute it together on fragments."""
         return bool(self.layout)
+
+    @property
+    def is_for_chains(self) -> bool:
+        """Whether programs use it in chains of two products alone: a plain product has the same rate by wmma."""
+        return self.layout == "quad_pairs"
 
     @property
     def is_asynchronous(self) -> bool:

@@ -164,6 +164,9 @@ def matrix_instructions_have_fragments(device: Device) -> Iterator[str]:
         if one.layout == "quads" and ((one.m, one.n) != (16, 8) or one.k * DTYPES[one.dtype].bits not in (128, 256)):
             shape = f"{one.m} x {one.n} x {one.k}"
             yield f"instructions[{number}].k: {shape} {one.dtype} in quads; expected 16 x 8, k of 16 or 32 bytes (PTX)"
+        if one.layout == "quad_pairs" and (one.m, one.n, one.k, one.dtype) != (16, 16, 16, "float16"):
+            shape = f"{one.m} x {one.n} x {one.k}"
+            yield f"instructions[{number}].m: {shape} {one.dtype} in quad_pairs; expected 16 x 16 x 16 float16 (PTX)"
         if one.layout == "opaque" and (one.m, one.n, one.k) not in _OPAQUE:
             shape = f"{one.m} x {one.n} x {one.k}"
             expected = ", ".join(" x ".join(map(str, each)) for each in _OPAQUE)

@@ -18,7 +18,7 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.chain import chain_stage, matrix_chain_stage
 from rollergen.program.chains import ChainRoles, ChainTile, chain_roles, steps_of
-from rollergen.program.matrix import ROW_BYTES
+from rollergen.program.matrix import QUAD_PAIRS, ROW_BYTES
 from rollergen.program.matrix_chains import MatrixChainTile, fits_instruction, keys_problem
 from rollergen.program.model import registers_of, registers_of_chain, registers_of_thread
 from rollergen.program.rprogram import Stage
@@ -46,7 +46,7 @@ _GROUPS_BESIDE = (2, 3, 1, 4)
 
 def runs_chains(device: Device) -> bool:
     """Whether chains may be one stage on the device: where a block is one thread, whose instructions have lanes, or
-    where a matrix instruction's accumulators are factors as they lie, which copies past the registers feed."""
+    where a matrix instruction's accumulators become factors in registers."""
     return device.kind.machine is None and (_runs_in_lanes(device) or bool(_matrices(device)))
 
 
@@ -59,15 +59,15 @@ def _runs_in_lanes(device: Device) -> bool:
     return _instruction(device) is not None and not device.kind.threads
 
 
-def _matrices(device: Device, *, beside: bool = True) -> list[Instruction]:
-    """Those whose accumulators are factors as they lie; ``beside``: asynchronous ones too."""
+def _matrices(device: Device, *, copies: bool = True, beside: bool = True) -> list[Instruction]:
+    """Those whose accumulators become factors in registers; ``copies``: those that need asynchronous ones too, and
+    ``beside`` those that are asynchronous themselves."""
     layer, kind = device.kind.block_layer, device.kind
-    if layer is None or not kind.matrix_instructions or not kind.asynchronous_copies:
+    if layer is None or not kind.matrix_instructions:
         return []
-    if device.layer(layer).asynchronous_copy_bytes < ROW_BYTES:
-        return []
-    layouts = ("quads", "warpgroup") if beside else ("quads",)
-    return [one for one in device.instructions if one.is_matrix and one.layout in layouts]
+    copied = copies and kind.asynchronous_copies and device.layer(layer).asynchronous_copy_bytes >= ROW_BYTES
+    layouts = [QUAD_PAIRS, *["quads"] * copied, *["warpgroup"] * (copied and beside)]
+    return [one for one in device.instructions if one.layout in layouts]
 
 
 def chain_candidates(op: TensorOp, device: Device, rules: AlignmentRules, ledger: Ledger) -> Iterator[Candidate]:
@@ -78,8 +78,8 @@ def chain_candidates(op: TensorOp, device: Device, rules: AlignmentRules, ledger
     if roles is None or not runs_chains(device):
         return
     shapes = rules.shapes
-    every = _matrices(device, beside=shapes.asynchronous_products)
-    for one in every if shapes.matrix_instructions and shapes.asynchronous_copies else []:
+    every = _matrices(device, copies=shapes.asynchronous_copies, beside=shapes.asynchronous_products)
+    for one in every if shapes.matrix_instructions else []:
         if fits_instruction(op, roles, one):
             variant = f"fused, {_BESIDE}" if one.is_asynchronous else "fused"
             yield from candidates(variant, _matrix_stages(op, roles, one, device), device)
@@ -116,19 +116,27 @@ def _split_candidates(
 def _matrix_stages(op: TensorOp, roles: ChainRoles, one: Instruction, device: Device) -> list[Stage]:
     """Those whose accumulators and fragments stay in registers."""
     make = lambda tile: matrix_chain_stage(op, roles, tile, one, device)
-    stages = assembled(list(_matrix_tiles(op, roles, one, device)), make, "fused")
-    return [stage for stage in stages if registers_of_chain(stage, device) <= registers_of_thread(stage, device)]
+    for least in (1, 2):  # of copies through registers two groups have half each
+        stages = assembled(list(_matrix_tiles(op, roles, one, device, least)), make, "fused")
+        fitting = [it for it in stages if registers_of_chain(it, device) <= registers_of_thread(it, device)]
+        if fitting or one.layout != QUAD_PAIRS:
+            break
+    return fitting
 
 
-def _matrix_tiles(op: TensorOp, roles: ChainRoles, one: Instruction, device: Device) -> Iterator[MatrixChainTile]:
-    """Blocks of a few execution widths; no more rows and keys at a time than there are, but for the smallest."""
+def _matrix_tiles(
+    op: TensorOp, roles: ChainRoles, one: Instruction, device: Device, least: int
+) -> Iterator[MatrixChainTile]:
+    """Blocks of a few execution widths; no more rows and keys at a time than there are, but for the smallest: of
+    ``least`` groups."""
     extents = op.extents()
     rows, keys = extents[roles.rows], extents[roles.key]
     threads = device.limits.threads_per_block
     beside = _GROUPS_BESIDE if one.is_asynchronous else _GROUPS
-    for groups, tiles, block in product(beside, _ROW_TILES, _BLOCKS_OF_KEYS):
-        few_rows = groups * tiles == 1 or groups * tiles * one.m < 2 * rows
-        few_keys = block == _BLOCKS_OF_KEYS[0] or block < 2 * keys
+    blocks = (one.k, *_BLOCKS_OF_KEYS) if one.layout == QUAD_PAIRS else _BLOCKS_OF_KEYS
+    for groups, tiles, block in product(beside, _ROW_TILES, blocks):
+        few_rows = groups * tiles == least or groups * tiles * one.m < 2 * rows
+        few_keys = block == blocks[0] or block < 2 * keys
         if few_rows and few_keys and groups * one.lanes <= threads:
             for depth, held in product((1, 2), (False, True)):
                 tile = MatrixChainTile(groups, tiles, block, depth, held, one.m)

@@ -72,6 +72,7 @@ def _bare(
         if instruction.is_asynchronous and not rules.shapes.asynchronous_products:
             continue
         whole = instruction.is_matrix and instruction.lanes % device.execution_width == 0
+        whole = whole and not instruction.is_for_chains
         if whole and matrix_operands(variant.op, axes_of(variant.roles), instruction) is not None:
             name = f"{variant.name}, {instruction.name}"
             own = _shaped(variant.op, variant.roles, name, instruction, device, rules, count, ledger)

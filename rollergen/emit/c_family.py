@@ -43,6 +43,7 @@ from rollergen.lower.matrix_ir import (
     LoadMatrix,
     MultiplyLocal,
     MultiplyMatrix,
+    ShareWeights,
     StoreMatrix,
     WaitProducts,
     WarpBarrier,
@@ -53,7 +54,7 @@ _LINES = {
     Let: "constant", Assign: "assignment", Write: "write", Point: "point", Allocate: "allocation",
     PrefetchLine: "prefetch_line",
     LoadMatrix: "collective", MultiplyMatrix: "collective", StoreMatrix: "collective", WarpBarrier: "collective",
-    ExchangeResults: "collective",
+    ExchangeResults: "collective", ShareWeights: "collective",
     BeginProducts: "collective", MultiplyLocal: "collective", EndProducts: "collective", WaitProducts: "collective",
 }  # fmt: skip
 """Methods of `CFamily` that spell statements of one line."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import ClassVar
 
-from rollergen.emit import asynchronous, products
+from rollergen.emit import asynchronous, products, quad_pairs
 from rollergen.emit.boxes import CudaBoxes
 from rollergen.emit.c_expressions import INDENT, LOGIC_OR, ORDER, number
 from rollergen.emit.cuda_vectors import INLINE, WIDEST_BYTES, lane
@@ -45,6 +45,7 @@ from rollergen.lower.matrix_ir import (
     MultiplyLocal,
     MultiplyMatrix,
     Operand,
+    ShareWeights,
     WaitProducts,
     WarpBarrier,
 )
@@ -160,6 +161,9 @@ class Cuda(CudaBoxes):
         if isinstance(statement, ExchangeResults):
             self.types.setdefault("exchange", EXCHANGE)
             return f"exchange_results({', '.join(map(self.expression, statement.tiles))})"
+        if isinstance(statement, ShareWeights):
+            self.types.setdefault("share", quad_pairs.SHARE)
+            return f"share_weights({self.expression(statement.own)}, {self.expression(statement.weights)})"
         name, text = helper(statement)
         self.types.setdefault(text, text)
         if isinstance(statement, MultiplyMatrix):

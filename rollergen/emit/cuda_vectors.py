@@ -57,13 +57,29 @@ _PACK = """#ifdef __CUDACC__
 __device__ __forceinline__ unsigned int pack_{dtype}(const float low, const float high)
 {{
     unsigned int both;
+#if __CUDA_ARCH__ >= 800
     asm("cvt.rn.{ptx}x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+#else
+    asm("{{ .reg .b16 l, h; cvt.rn.{ptx}.f32 h, %1; cvt.rn.{ptx}.f32 l, %2; mov.b32 %0, {{l, h}}; }}"
+        : "=r"(both) : "f"(high), "f"(low));
+#endif
     return both;
 }}
 #endif
 """
-"""Two numbers, rounded to nearest even, as the halves of a register (PTX ISA, "cvt", from sm_80 on)."""
+"""Two numbers, rounded to nearest even, as the halves of a register (PTX ISA, "cvt": of two from sm_80 on)."""
+_ANEW = """__device__ __forceinline__ int anew(int value)
+{
+#ifdef __CUDACC__
+    asm volatile("" : "+r"(value));
+#endif
+    return value;
+}
+"""
+"""The number itself, of which a compiler knows nothing: what follows from it is computed where it is used, again in
+each iteration of a loop, and takes no registers meanwhile."""
 _PRELUDE = {
+    "anew": _ANEW,
     "exp2_approx": _EXP2,
     "max_nan": _EXTREME.format(name="max", order=">"),
     "min_nan": _EXTREME.format(name="min", order="<"),
@@ -124,8 +140,11 @@ class CudaVectors(CFamily):
             align = min(WIDEST_BYTES, lanes * _BYTES[scalar])
             given = ", ".join(f"const {scalar} s{i}" for i in range(lanes))
             made = ", ".join(f"s{i}" for i in range(lanes))
+            held = f"struct __align__({align}) {name} {{ {scalar} s[{lanes}]; }};"
+            if lanes * _BYTES[scalar] == WIDEST_BYTES:  # moved as words, not element by element
+                held = f"union __align__({align}) {name} {{ {scalar} s[{lanes}]; uint4 words; }};"
             self.types[name] = (
-                f"struct __align__({align}) {name} {{ {scalar} s[{lanes}]; }};\n"
+                f"{held}\n"
                 f"{INLINE}{name} make_{name}({given}) {{ return {{{{{made}}}}}; }}"
             )
         return name

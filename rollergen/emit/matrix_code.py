@@ -6,9 +6,11 @@ a host that runs the text brings its own.
 
 from __future__ import annotations
 
+from rollergen.emit import quad_pairs
 from rollergen.emit.cuda_vectors import SCALARS
 from rollergen.hal.dtypes import DTYPES
 from rollergen.lower.matrix_ir import LoadMatrix, MatrixShape, MultiplyMatrix, StoreMatrix
+from rollergen.program.matrix import QUAD_PAIRS
 
 _INLINE = "__device__ __forceinline__ "
 
@@ -38,6 +40,8 @@ template <class T> __device__ __forceinline__ void exchange_results(
 
 def helper(statement: LoadMatrix | MultiplyMatrix | StoreMatrix) -> tuple[str, str]:
     """(name, definition) of the function that a statement calls."""
+    if isinstance(statement, (LoadMatrix, MultiplyMatrix)) and statement.shape.layout == QUAD_PAIRS:
+        return quad_pairs.load(statement) if isinstance(statement, LoadMatrix) else quad_pairs.multiply(statement)
     if isinstance(statement, LoadMatrix):
         return _load_opaque(statement) if statement.shape.layout == "opaque" else _load_quads(statement)
     if isinstance(statement, StoreMatrix):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Union
 
 from rollergen.expr.index import Index
 from rollergen.hal.spec import Instruction
@@ -29,7 +28,7 @@ from rollergen.program.matrix_chains import ChainLoads, MatrixChainTile
 
 _F32, _WORD = "float32", "uint32"
 _ZERO = Index()
-_WEIGHT_REGISTERS = 4
+WEIGHT_REGISTERS = 4
 """Of a thread, for an m x k16 factor of weights of one execution width."""
 
 Pack = Callable[[Index, Element], None]
@@ -161,7 +160,7 @@ class ProductsBeside:
         """Weights, packed as a factor in registers, times all columns of what they weigh."""
         out, block, one, tile = self.out, self.block, self.block.one, self.block.tile
         shape, steps = replace(block.shape, n=block.columns), tile.keys // one.k
-        weights = out.register("weight", _WORD, (steps, tile.tiles, _WEIGHT_REGISTERS))
+        weights = out.register("weight", _WORD, (steps, tile.tiles, WEIGHT_REGISTERS))
         for step in unrolled(out, "key_step", steps):
             pack(step, Element(weights, (step,), _WORD))
         staged = block.staged[block.loads.weighed]
@@ -189,6 +188,3 @@ class ProductsBeside:
     def _wait(self, sums: str, along: int) -> None:
         self.out.collective(EndProducts(0))
         self.out.collective(WaitProducts((sums,), _F32, self.block.accumulators(along)))
-
-
-Products = Union[ProductsOfFragments, ProductsBeside]

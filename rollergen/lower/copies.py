@@ -181,10 +181,13 @@ def _mixed(out: Writer, one: Index, other: Index, limit: int) -> Index:
     return out.integer("column", mixed, (0, limit - 1))
 
 
-def piece_offset(out: Writer, staged: Staged, buffer: Index, row: Index, piece: Index) -> Index:
-    """Where a piece of ``vector`` elements of a row lies, in the buffer of that number."""
+def piece_offset(
+    out: Writer, staged: Staged, buffer: Index, row: Index, piece: Index, turn: Index | None = None
+) -> Index:
+    """Where a piece of ``vector`` elements of a row lies, in the buffer of that number; ``turn``: the row's number
+    modulo the swizzle, where that is at hand."""
     copy = staged.copy
-    turn = (row % max(copy.swizzle, 1)).simplify(out.ranges)
+    turn = (row % max(copy.swizzle, 1)).simplify(out.ranges) if turn is None else turn
     if copy.panel:
         number, within = piece // copy.swizzle, (piece % copy.swizzle).simplify(out.ranges)
         mixed = _mixed(out, within, turn, copy.swizzle)

@@ -257,7 +257,7 @@ not not_eq nullptr operator or or_eq protected public reinterpret_cast requires 
 thread_local throw try typeid typename using virtual xor xor_eq"""
 """Keywords of C++20 that are none of C."""
 _CUDA = """threadIdx blockIdx blockDim gridDim warpSize dim3 clock clock64 malloc free memcpy memset assert std cuda
-texture surface atomicAdd expf fabsf fmaxf exp2_approx max_nan min_nan end_copies wait_copies block_memory
+texture surface atomicAdd expf fabsf fmaxf exp2_approx max_nan min_nan anew end_copies wait_copies block_memory
 TensorMap start_barriers is_issuer expect_bytes free_tile wait_tile"""
 """Names of CUDA C++, and functions that sources call or define."""
 _MATHS = """abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi erfc erfcinv erfcx erfinv exp10

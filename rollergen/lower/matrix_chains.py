@@ -14,18 +14,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Union
 
 from rollergen.errors import ProgramError
 from rollergen.expr.chains import ROW, SCORE, SUM, unrounded
 from rollergen.expr.index import Index
 from rollergen.expr.ruled_out import scores_of_whole_blocks
-from rollergen.expr.values import Cast, Load, Partial, Value, Within
+from rollergen.expr.values import Cast, Load, Partial, Value
 from rollergen.lower.access import put
 from rollergen.lower.arithmetic import Scope, evaluate
 from rollergen.lower.chain_bounds import ChainBounds
-from rollergen.lower.chain_products import Block, Products, ProductsBeside, ProductsOfFragments, unrolled
+from rollergen.lower.chain_copies import ChainCopies, bounds_of
+from rollergen.lower.chain_products import Block, ProductsBeside, ProductsOfFragments, unrolled
+from rollergen.lower.chain_quad_pairs import ProductsOfQuadPairs
 from rollergen.lower.context import Context
-from rollergen.lower.copies import piece_offset
 from rollergen.lower.elements import Access
 from rollergen.lower.expressions import (
     Build,
@@ -35,22 +37,20 @@ from rollergen.lower.expressions import (
     Inside,
     Number,
     Operation,
-    Position,
     Read,
-    moved_dtype,
     register_dtype,
 )
-from rollergen.lower.ir import Route, Write
 from rollergen.lower.nest import Lane
 from rollergen.lower.online import OnlineRows, scaled_score
-from rollergen.lower.place import Place, conjunction, guarded, when_all
+from rollergen.lower.place import Place, guarded, when_all
 from rollergen.program.chains import chain_factors, read_columns
-from rollergen.program.matrix import COLUMNS, ROWS, matrix_instruction, rows_of_thread
+from rollergen.program.matrix import COLUMNS, QUAD_PAIRS, ROWS, accumulators_of, matrix_instruction, rows_of_thread
 from rollergen.program.matrix_chains import chain_loads, tile_of_matrix_chain
 from rollergen.program.rprogram import GRID, GROUP, THREAD, UNROLL
 
 _F32, _WORD = "float32", "uint32"
 _ZERO = Index()
+Products = Union[ProductsBeside, ProductsOfFragments, ProductsOfQuadPairs]
 
 
 def write_matrix_chain(context: Context) -> None:
@@ -66,6 +66,12 @@ class _Cell:
     half: int
     column: Index
     e: int
+
+
+def _products(block: Block) -> Products:
+    if block.one.is_asynchronous:
+        return ProductsBeside(block)
+    return ProductsOfQuadPairs(block) if block.one.layout == QUAD_PAIRS else ProductsOfFragments(block)
 
 
 class _MatrixChain:
@@ -87,25 +93,30 @@ class _MatrixChain:
         self.pair = next((one for one in self.op.reductions if one.name == ROW), None)
         self.halves = rows_of_thread(one)
         self.staged = {copy.load: staged for copy, staged in context.buffers.items()}
+        self.spread = accumulators_of(one)
         self._of = {(loop.axis, loop.kind, loop.stride): p for p, loop in enumerate(self.stage.loops)}
         group = Index.axis(self.nest.variables[self._of[self.roles.rows, GROUP, self.tile.tiles * one.m]])
         lane = (context.threads.thread % (ROWS * COLUMNS)).simplify(self.out.ranges)
         block = Block(self.out, one, loads, self.tile, self.staged, self.inner, self.weighed, group, lane)
-        self.products: Products = ProductsBeside(block) if one.is_asynchronous else ProductsOfFragments(block)
+        self.products = _products(block)
 
     def write(self) -> None:
         out, tile = self.out, self.tile
         sums = self._accumulators("sums", self.columns)
         self._clear(sums, self.columns)
-        rows = None if self.pair is None else OnlineRows(out, self.pair, tile.tiles, self.halves)
+        rows = None if self.pair is None else OnlineRows(out, self.pair, tile.tiles, self.halves, self.spread)
         self.bounds = ChainBounds(out, self.nest, self.roles, tile.rows, tile.keys, self._place())
         begin, end = self.bounds.blocks()
         first = Index.of(begin) if isinstance(begin, int) else out.integer("begin", begin, (0, self.bounds.most))
-        self._copy(self.loads.queries, _ZERO, _ZERO)
+        self.copies = ChainCopies(
+            out, self.nest, self.loads, self.staged, self.context.threads.thread, self._place(), self.bounds.overhang
+        )
+        self.copies.copy_queries()
+        self.copies.make_registers()
         with self._when_any(begin, end):
-            self._copy_block(first, first, at_once=tile.depth > 1)
-        if isinstance(self.products, ProductsOfFragments) and tile.held:
-            out.barrier(0, self.nest.products)
+            self.copies.copy_first(first)
+        if not isinstance(self.products, ProductsBeside) and tile.held:
+            self.copies.wait()
             self.products.hold_queries()
         name = out.names.fresh(f"{self.roles.key}_block")
         with out.loop(name, end, (0, self.bounds.most - 1), start=begin) as number:
@@ -130,7 +141,7 @@ class _MatrixChain:
         for tile in unrolled(self.out, "tile", self.tile.tiles):
             for column in unrolled(self.out, "part", along // self.one.n):
                 for half in range(self.halves):
-                    for e in range(self.one.n // COLUMNS):
+                    for e in range(len(self.spread.places)):
                         yield _Cell(tile, half, column, e)
 
     def _sum(self, name: str, cell: _Cell) -> Element:
@@ -146,7 +157,7 @@ class _MatrixChain:
         changes[self._of[roles.key, UNROLL, 1]] = key
         changes[self._of[roles.column, UNROLL, 1]] = column
         changes[self._of[roles.rows, UNROLL, one.m]] = cell.tile if cell else _ZERO
-        changes[self._of[roles.rows, UNROLL, ROWS]] = Index.of(cell.half) if cell else _ZERO
+        changes[self._of[roles.rows, UNROLL, self.spread.row_step]] = Index.of(cell.half) if cell else _ZERO
         if cell is None:
             changes |= {p: _ZERO for (axis, kind, _), p in self._of.items()
                         if axis == roles.rows and kind in (GROUP, THREAD)}  # fmt: skip
@@ -154,8 +165,11 @@ class _MatrixChain:
 
     def _column(self, cell: _Cell) -> Index:
         """The number, within the block's keys or the columns, of an accumulator."""
-        thread = Index.axis(self.nest.variables[self._of[self.roles.column, THREAD, self.one.n // COLUMNS]])
-        return cell.column * self.one.n + thread * (self.one.n // COLUMNS) + cell.e
+        found = cell.column * self.one.n + self.spread.places[cell.e]
+        for across, _, step in self.spread.threads:
+            if across:
+                found += Index.axis(self.nest.variables[self._of[self.roles.column, THREAD, step]]) * step
+        return found
 
     def _scope(self, place: Place, partials: Mapping[tuple[str, int], Expr]) -> Scope:
         known = lambda partial: partials[partial.name, partial.component]
@@ -170,74 +184,20 @@ class _MatrixChain:
             for axis, overhangs in ((self.roles.rows, bool(self.stage.guards)), (self.roles.key, self.bounds.overhang))
             if overhangs and axis in load.axes()
         )
-        tests = (*tests, *self._bounds(load, place.axes))
+        tests = (*tests, *bounds_of(self.out, load, place.axes))
         return guarded(tests, Read(pointer, short, register_dtype(load.dtype)), load.fill)
-
-    def _bounds(self, load: Load, axes: Mapping[str, Index]) -> list[Inside]:
-        """The load's own bounds, those that do not hold for all of these axes."""
-        ranges = self.out.ranges
-        every = [Within(one.index.substitute(axes).simplify(ranges), one.low, one.high) for one in load.guard]
-        return [Inside(one.index, one.low, one.high) for one in every if not one.always(ranges)]
-
-    # Copies
-
-    def _copy_block(self, number: Index, first: Index, *, at_once: bool) -> None:
-        """The keys of a block, and (``at_once``) what they weigh, as one group of copies."""
-        buffer = ((number - first) % 2).simplify(self.out.ranges) if self.tile.depth > 1 else _ZERO
-        self._copy(self.loads.keys, number * self.tile.keys, buffer)
-        if at_once:
-            self._copy(self.loads.weighed, number * self.tile.keys, buffer)
-        self.out.end_group()
-
-    def _copy(self, load: int, begin: Index, buffer: Index) -> None:
-        """A tile of the factor, from row (or key) ``begin`` on, by all threads; what does not exist is 0."""
-        out, staged = self.out, self.staged[load]
-        copy, (rows, width) = staged.copy, staged.shape
-        width = self.weighed if load == self.loads.weighed else width
-        pieces, threads = width // copy.vector, self.stage.threads
-        axis = copy.order[0]
-        count = rows * pieces
-        name = out.names.fresh("step")
-        steps = -(-count // threads)
-        with out.loop(name, steps, (0, steps - 1), unroll=True) as at:
-            number = at * threads + self.context.threads.thread
-            row = (number // pieces).simplify(out.ranges)
-            piece = (number % pieces).simplify(out.ranges)
-            source = self.nest.loads[load]
-            start = self._place().axes[axis] if axis == self.roles.rows else begin
-            axes = {**self._place().axes, axis: start + row, copy.order[1]: piece * copy.vector}
-            offset = source.offset().substitute(axes).simplify(out.ranges)
-            kept = moved_dtype(source.dtype)
-            value: Expr = Read(replace(self.nest.parameters[source.buffer.name], dtype=kept), offset, kept, copy.vector)
-            here = (start + row).simplify(out.ranges)
-            overhangs = bool(self.stage.guards) if axis == self.roles.rows else self.bounds.overhang
-            tests = [Inside(here, None, self.op.extents()[axis])] if overhangs else []
-            test = conjunction([*tests, *self._bounds(source, axes)])
-            if test is not None:
-                value = Operation("select", (test, value, Number(0, kept, copy.vector)), kept, copy.vector)
-            target = piece_offset(out, staged, buffer, row, piece)
-            into = replace(staged.pointer, dtype=kept)
-            write = Write(into, target, value, aligned=True, asynchronous=Route.PAST_CACHE)
-            with when_all(out, [Inside(number, None, count)] if count % threads else []):
-                out.write(write)
 
     # Blocks of keys
 
     def _write_block(self, number: Index, first: Index, end: int | Expr, sums: str, rows: OnlineRows | None) -> None:
-        out, ring = self.out, self.tile.depth > 1
-        buffer = ((number - first) % 2).simplify(out.ranges) if ring else _ZERO
-        out.barrier(0, self.nest.products)
-        if ring:
-            self._copy_next(number, first, end, at_once=True)
-        else:
-            self._copy(self.loads.weighed, number * self.tile.keys, _ZERO)
-            out.end_group()
+        out, copies, behind = self.out, self.copies, _number(end)
+        buffer = copies.buffer(number, first)
+        copies.wait()
+        copies.before_scores(number, first, behind)
         scores = self._accumulators("scores", self.tile.keys)
         self._clear(scores, self.tile.keys)
         self.products.multiply_scores(scores, buffer)
-        if not ring:
-            out.barrier(0, self.nest.products)
-            self._copy_next(number, first, end, at_once=False)
+        copies.before_sums(number, first, behind)
         self._write_scores(scores, number)
         if rows is not None:
             rows.gather(scores, self.tile.keys // self.one.n)
@@ -247,19 +207,16 @@ class _MatrixChain:
                 out.assign(target, Operation("mul", (target, shrink), _F32))
         self.products.multiply_weights(sums, buffer, partial(self._pack, scores, rows))
 
-    def _copy_next(self, number: Index, first: Index, end: int | Expr, *, at_once: bool) -> None:
-        following = number + 1
-        with self.out.when(Operation("lt", (Position(following), _number(end)), "bool")):
-            self._copy_block(following, first, at_once=at_once)
-
     # Weights
 
     def _pack(self, scores: str, rows: OnlineRows | None, step: Index, weights: Element) -> None:
         """Weights of a step of keys as a factor of the next product, in registers."""
         for at in unrolled(self.out, "row_tile", self.tile.tiles):
             for register in range(4):
-                cells = [_Cell(at, register % 2, step * 2 + register // 2, e) for e in (0, 1)]
-                both = tuple(self._weight(scores, cell, rows) for cell in cells)
+                half, column, e = register % 2, step * 2 + register // 2, 0
+                if self.one.layout == QUAD_PAIRS:
+                    column, e = step, register // 2 * 2
+                both = tuple(self._weight(scores, _Cell(at, half, column, e + i), rows) for i in (0, 1))
                 packed = Call(f"pack_{self.one.dtype}", both, _WORD)
                 self.out.assign(Element(weights.name, (*weights.indices, at, Index.of(register)), _WORD), packed)
 
@@ -319,13 +276,14 @@ class _MatrixChain:
                 inside = [Inside(row, None, self.op.extents()[self.roles.rows])] if self.stage.guards else []
                 with when_all(out, inside):
                     for column in unrolled(self.out, "part", self.columns // self.one.n):
-                        self._store_pair(sums, rows, _Cell(tile, half, column, 0), result)
+                        for e in range(0, len(self.spread.places), self.spread.neighbours):
+                            self._store_pair(sums, rows, _Cell(tile, half, column, e), result)
 
     def _store_pair(self, sums: str, rows: OnlineRows | None, first: _Cell, result: Value) -> None:
         out = self.out
         values = []
         for e in range(self.stage.store.vector):
-            cell = _Cell(first.tile, first.half, first.column, e)
+            cell = replace(first, e=first.e + e)
             known: dict[tuple[str, int], Expr] = {(SUM, 0): self._sum(sums, cell)}
             if rows is not None:
                 known |= {(ROW, component): found for component, found in enumerate(rows.pair(cell.tile, cell.half))}

@@ -124,11 +124,22 @@ class ExchangeResults:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareWeights:
+    """The four threads of a row in quad pairs exchange the weights that they have as accumulators of 16 keys, two rows
+    by four of them: each then has ``weights`` of one row, the eight keys of its own quad pair first.
+
+    ``own``: four registers, of either row by rising keys; ``weights``: two times four."""
+
+    own: Element
+    weights: Element
+
+
+@dataclass(frozen=True, slots=True)
 class WarpBarrier:
     """The threads of an execution width wait for each other; what they wrote to local memory is then seen by all."""
 
 
 Collective = Union[
-    LoadMatrix, MultiplyMatrix, StoreMatrix, ExchangeResults, WarpBarrier, BeginProducts, MultiplyLocal, EndProducts,
-    WaitProducts,
+    LoadMatrix, MultiplyMatrix, StoreMatrix, ExchangeResults, ShareWeights, WarpBarrier, BeginProducts, MultiplyLocal,
+    EndProducts, WaitProducts,
 ]

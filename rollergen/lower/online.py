@@ -1,6 +1,6 @@
 """Rows of scores in the accumulators of matrix instructions: the largest so far, and the sum of their weights.
 
-Four neighbouring threads share a row.  They know its largest score alike (it is exchanged at each block); of the sum
+Four threads share a row.  They know its largest score alike (it is exchanged at each block); of the sum
 each has that of its own columns until the end.
 """
 
@@ -15,7 +15,7 @@ from rollergen.expr.values import Binary, Const, Partial, Select, Value
 from rollergen.lower.expressions import Call, Element, Exchange, Expr, Number, Operation
 from rollergen.lower.maths import LOG2E
 from rollergen.lower.writer import Writer
-from rollergen.program.matrix import COLUMNS, ROWS
+from rollergen.program.matrix import COLUMNS, ROWS, Accumulators
 
 _F32 = "float32"
 
@@ -37,8 +37,8 @@ def scaled_score(score: Value) -> tuple[Value, float]:
 class OnlineRows:
     """The pair of each row of a thread: ``tiles`` x ``halves`` of them; scores lack the factor of `scaled_score`."""
 
-    def __init__(self, out: Writer, pair: Reduction, tiles: int, halves: int) -> None:
-        self.out, self.tiles, self.halves = out, tiles, halves
+    def __init__(self, out: Writer, pair: Reduction, tiles: int, halves: int, spread: Accumulators) -> None:
+        self.out, self.tiles, self.halves, self.spread = out, tiles, halves, spread
         self.factor = scaled_score(pair.bodies[0])[1]
         self.least = float(pair.combiner.identity[0].value)
         self._largest, self._total, self._shrink, self._scaled = (
@@ -68,10 +68,10 @@ class OnlineRows:
             for half in range(self.halves):
                 largest = self._of(self._largest, at, half)
                 with out.loop(out.names.fresh("part"), parts, (0, parts - 1), unroll=True) as part:
-                    for e in range(2):
+                    for e in range(len(self.spread.places)):
                         score = Element(scores, (at, part, Index.of(half), Index.of(e)), _F32)
                         out.assign(largest, Call(larger, (largest, score), _F32))
-                for apart in _APART:
+                for apart in self.spread.apart:
                     other = out.let("other", Exchange(largest, "xor", Index.of(apart), ROWS * COLUMNS))
                     out.assign(largest, Call(larger, (largest, other), _F32))
                 scaled, total = self._of(self._scaled, at, half), self._of(self._total, at, half)
@@ -101,7 +101,7 @@ class OnlineRows:
         for at in self._each():
             for half in range(self.halves):
                 total = self._of(self._total, at, half)
-                for apart in _APART:
+                for apart in self.spread.apart:
                     other = out.let("other", Exchange(total, "xor", Index.of(apart), ROWS * COLUMNS))
                     out.assign(total, Operation("add", (total, other), _F32))
 
@@ -111,7 +111,3 @@ class OnlineRows:
         if self.factor != 1.0:
             largest = Operation("mul", (largest, Number(self.factor, _F32)), _F32)
         return largest, self._of(self._total, tile, half)
-
-
-_APART = (1, 2)
-"""Threads that share a row differ by these bits of their numbers."""

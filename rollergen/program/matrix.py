@@ -25,6 +25,9 @@ ROWS, COLUMNS = 8, 4
 ROW_BYTES = 16
 """Rows of operands are read in pieces of this size, and begin at multiples of it."""
 
+QUAD_PAIRS = "quad_pairs"
+"""The layout of Volta's instructions, by two times four threads each."""
+
 TF32 = "tf32"
 """float32 without the 13 lowest bits of its significand."""
 
@@ -79,6 +82,48 @@ def widths_of(instruction: Instruction) -> int:
 def rows_of_thread(instruction: Instruction) -> int:
     """Rows of the instruction's tile of which a thread has results."""
     return instruction.m // ROWS // widths_of(instruction)
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulators:
+    """Where a tile's accumulators lie in the threads of an execution width: (whether along columns, how many, step) of
+    its ``threads`` by falling number; of one thread's rows the step, and (how many, step) of its ``columns``."""
+
+    threads: tuple[tuple[bool, int, int], ...]
+    row_step: int
+    columns: tuple[tuple[int, int], ...]
+
+    @property
+    def apart(self) -> tuple[int, ...]:
+        """Bits of their numbers by which threads that share a row differ, rising."""
+        bits = [across for across, count, _ in self.threads for _ in range(count.bit_length() - 1)]
+        return tuple(1 << place for place, across in enumerate(reversed(bits)) if across)
+
+    @property
+    def neighbours(self) -> int:
+        """How many columns of a thread are neighbours."""
+        return self.columns[-1][0]
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The column of each of a thread's accumulators of a row, from its first on."""
+        found = [0]
+        for count, step in self.columns:
+            found = [place + number * step for place in found for number in range(count)]
+        return tuple(found)
+
+
+_OF_QUAD_PAIRS = Accumulators(
+    ((False, 2, 8), (True, 2, 4), (False, 2, 4), (True, 2, 2), (False, 2, 1)), 2, ((2, 8), (2, 1))
+)
+"""Rows 8 apart are those of either quad, 4 apart those of neighbouring quad pairs; columns likewise: threads that read
+a factor's pieces of 16 bytes side by side then read them in rows of different numbers modulo `SWIZZLE`."""
+
+
+def accumulators_of(one: Instruction) -> Accumulators:
+    if one.layout == QUAD_PAIRS:
+        return _OF_QUAD_PAIRS
+    return Accumulators(((False, ROWS, 1), (True, COLUMNS, one.n // COLUMNS)), ROWS, ((one.n // COLUMNS, 1),))
 
 
 def fragment_loops(instruction: Instruction) -> tuple[tuple[tuple[str, int], ...], ...]:

@@ -5,6 +5,13 @@ Of the m x n accumulators of two neighbouring n8 tiles each thread holds what it
 T. Dao, FlashAttention-2, arXiv 2307.08691 (2023).  An asynchronous instruction's accumulators and factors in registers
 are those of its execution widths side by side (PTX ISA, "wgmma register fragments"); it reads queries, keys and what
 they weigh in the block's layer.
+
+Of m8n8k4 a thread's accumulators are two rows by four columns, its factor is one row (PTX ISA, "Matrix Fragments for
+mma.m8n8k4 with .f16 floating point type"): threads exchange weights.  An instruction of quad pairs is four of these,
+two along either side.  Threads of one row then share its keys: each multiplies those of its own quad pair first.
+
+Where a device has no asynchronous copies, the next half of a block of keys (keys, then what they weigh) is fetched into
+registers while a product runs, and put into its only buffer at the next barrier.
 """
 
 from __future__ import annotations
@@ -21,13 +28,14 @@ from rollergen.expr.values import Cast, Load, Value
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.chains import ChainRoles, chain_factors, chain_roles, steps_of, tile_of_chain
 from rollergen.program.matrix import (
-    COLUMNS,
     LEAST_WIDE,
     MOST_WIDE,
     PANEL_BYTES,
+    QUAD_PAIRS,
     ROW_BYTES,
     ROWS,
     SWIZZLE,
+    accumulators_of,
     rows_of_thread,
     widths_of,
 )
@@ -91,7 +99,7 @@ def _factor(value: Value, dtype: str) -> Load | None:
 def fits_instruction(op: TensorOp, roles: ChainRoles, one: Instruction) -> bool:
     """Whether the instruction computes both contractions: factors of its dtype whose rows are whole pieces of 16 bytes,
     along the inner axis and along the columns."""
-    if one.layout == "opaque" or one.n != ROWS or one.accumulator_dtype != _F32 or len(roles.inner) != 1:
+    if one.layout == "opaque" or one.accumulator_dtype != _F32 or len(roles.inner) != 1:
         return False
     loads = chain_loads(op, one.dtype) if one.dtype in ITEMSIZE else None
     if loads is None or op.output.dtype not in (one.dtype, _F32):
@@ -109,16 +117,18 @@ def fits_instruction(op: TensorOp, roles: ChainRoles, one: Instruction) -> bool:
 def _whole(one: Instruction) -> tuple[int, int]:
     """What the inner axis and the columns are multiples of: an asynchronous instruction reads whole panels."""
     panel = PANEL_BYTES // ITEMSIZE[one.dtype]
-    return (panel, panel) if one.is_asynchronous else (one.k, 2 * one.n)
+    return (panel, panel) if one.is_asynchronous else (one.k, 16)
 
 
 def keys_problem(tile: MatrixChainTile, one: Instruction) -> str:
     """What is wrong with the number of keys of a block, and of its buffers; empty: nothing."""
     least, most = (LEAST_WIDE * one.n, MOST_WIDE * one.n) if one.is_asynchronous else (one.k, tile.keys)
-    if tile.keys % least or tile.keys > most or tile.depth not in (1, 2) or (tile.held and one.is_asynchronous):
+    depths = (1,) if one.layout == QUAD_PAIRS else (1, 2)
+    if tile.keys % least or tile.keys > most or tile.depth not in depths or (tile.held and one.is_asynchronous):
         held = ", queries held" if tile.held else ""
         limit = f" up to {most}, queries read again," if one.is_asynchronous else ""
-        return f"blocks of {tile.keys} keys in {tile.depth} buffers{held}; expected whole {least}{limit} in 1 or 2"
+        buffers = " or ".join(map(str, depths))
+        return f"blocks of {tile.keys} keys in {tile.depth} buffers{held}; expected whole {least}{limit} in {buffers}"
     return ""
 
 
@@ -147,21 +157,21 @@ def matrix_chain_loops(
     rows, key, column = roles.rows, roles.key, roles.column
     grid = [Loop(axis, extent[axis], 1, GRID) for axis in roles.batch]
     grid.append(Loop(rows, steps_of(extent[rows], tile.rows), tile.rows, GRID))
-    own, widths = rows_of_thread(one), widths_of(one)
-    of_rows = (Loop(rows, tile.tiles, one.m, UNROLL), Loop(rows, own, ROWS, UNROLL))
+    own, widths, spread = rows_of_thread(one), widths_of(one), accumulators_of(one)
+    of_rows = (Loop(rows, tile.tiles, one.m, UNROLL), Loop(rows, own, spread.row_step, UNROLL))
     beside = (Loop(rows, widths, own * ROWS, GROUP),) if widths > 1 else ()
+    along = lambda axis: tuple(Loop(axis, count, step, UNROLL) for count, step in spread.columns)
     outer = (
         *grid,
         Loop(rows, tile.groups, tile.tiles * one.m, GROUP),
         *beside,
-        Loop(rows, ROWS, 1, THREAD),
-        Loop(column, COLUMNS, one.n // COLUMNS, THREAD),
+        *(Loop(column if across else rows, count, step, THREAD) for across, count, step in spread.threads),
         Loop(key, steps_of(extent[key], tile.keys), tile.keys, SERIAL),
         Loop(key, tile.keys // one.k, one.k, UNROLL),
         of_rows[0],
         Loop(column, extent[column] // one.n, one.n, UNROLL),
         of_rows[1],
-        Loop(column, one.n // COLUMNS, 1, UNROLL),
+        *along(column),
         Loop(key, one.k, 1, UNROLL),
     )
     inner = (
@@ -169,8 +179,8 @@ def matrix_chain_loops(
         of_rows[0],
         Loop(key, tile.keys // one.n, one.n, UNROLL),
         of_rows[1],
-        Loop(key, COLUMNS, one.n // COLUMNS, THREAD),
-        Loop(key, one.n // COLUMNS, 1, UNROLL),
+        *(Loop(key, count, step, THREAD) for across, count, step in spread.threads if across),
+        *along(key),
         Loop(inner_axis, one.k, 1, UNROLL),
     )
     return outer, inner, outer.index(next(loop for loop in outer if loop.kind == SERIAL)) + 1
@@ -187,7 +197,7 @@ def matrix_chain_copies(
     (inner,) = roles.inner
     plans = ((loads.queries, roles.rows, inner, at_key - 1, 1), (loads.keys, roles.key, inner, at_key, tile.depth),
              (loads.weighed, roles.key, roles.column, at_key, tile.depth))  # fmt: skip
-    piece = ROW_BYTES // ITEMSIZE[one.dtype]
+    piece, beside = ROW_BYTES // ITEMSIZE[one.dtype], device.layer(layer).asynchronous_copy_bytes >= ROW_BYTES
     found = []
     for load, rows, along, depth, buffers in plans:
         pieces = op.extents()[along] // piece
@@ -195,7 +205,7 @@ def matrix_chain_copies(
         padding = 0 if swizzle or pieces % 2 else piece  # an odd number of pieces: neighbouring rows on other banks
         panel = PANEL_BYTES // ITEMSIZE[one.dtype] if one.is_asynchronous else 0
         found.append(Copy(load, device.backing.name, layer, depth, (rows, along), along, piece, padding, swizzle,
-                          buffers, asynchronous=True, panel=panel))  # fmt: skip
+                          buffers, asynchronous=beside, panel=panel))  # fmt: skip
     if tile.held:
         found.append(Copy(loads.queries, layer, device.layers[0].name, at_key - 1, (roles.rows, inner), inner))
     return tuple(found)

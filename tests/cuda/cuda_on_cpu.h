@@ -399,6 +399,30 @@ inline void multiply_quads(Sum (&c)[2][2], const unsigned int (&a)[4], const uns
     AT_A_PLACE(meet, ~0u);
 }
 
+/// Four times m8n8k4: lanes 4 q to 4 q + 3, and those 16 above, have row (of b: column) 0 to 3, and 4 to 7, of product q;
+/// where b lies by rows, these lanes have its rows, and columns 0 to 3, and 4 to 7.  Of the sums a lane has two rows 2
+/// apart, and two by two columns 4 apart.
+template <bool COL>
+inline void multiply_quad_pairs(float (&c)[2][4], const unsigned int *a, const unsigned int *b)
+{
+    uint32_t mine[16];
+    for (unsigned i = 0; i < 8; ++i) mine[i] = a[i], mine[8 + i] = b[i];
+    put_down(mine);
+    AT_A_PLACE(meet, ~0u);
+    unsigned quad = lane() % 16 / 4 * 4;
+    for (unsigned i = 0; i < 8; ++i) {
+        unsigned m = (lane() & 1) + (i & 2) + lane() / 16 * 4, n = (i & 4) + (lane() & 2) + (i & 1);
+        float &sum = c[i >> 1 & 1][(i & 4) / 2 + (i & 1)];
+        for (unsigned k = 0; k < 16; ++k) {
+            unsigned step = k / 4 * 2, within = k % 4, row = quad + m % 4 + m / 4 * 16;
+            unsigned column = COL ? quad + n % 4 + n / 4 * 16 : quad + within + n / 4 * 16;
+            sum += half_to_float(half_of(held[row] + step, within))
+                 * half_to_float(half_of(held[column] + 8 + step, COL ? within : n % 4));
+        }
+    }
+    AT_A_PLACE(meet, ~0u);
+}
+
 inline float read_half(const char *at) { return half_to_float(*(const unsigned short *)at); }
 inline float read_bfloat(const char *at) { return bits_as<float>((unsigned)*(const unsigned short *)at << 16); }
 inline float read_tf32(const char *at) { return bits_as<float>(*(const unsigned *)at & 0xffffe000u); }
@@ -434,6 +458,10 @@ template <unsigned N> inline void load_matrices_transposed(unsigned int (&f)[N],
 { cuda_on_cpu::load_matrices(f, N, row, true); }
 template <unsigned N> inline void load_matrices_transposed(unsigned int (&f)[2][N], const void *row)
 { cuda_on_cpu::load_matrices(f[0], 2 * N, row, true); }
+inline void multiply_quad_pairs_col(float (&c)[2][4], const unsigned int (&a)[2][4], const unsigned int (&b)[2][4])
+{ cuda_on_cpu::multiply_quad_pairs<true>(c, a[0], b[0]); }
+inline void multiply_quad_pairs_row(float (&c)[2][4], const unsigned int (&a)[2][4], const unsigned int (&b)[4][2])
+{ cuda_on_cpu::multiply_quad_pairs<false>(c, a[0], b[0]); }
 #define MULTIPLY_QUADS(name, Sum, Factor, bytes, read)                                                             \
     inline void multiply_##name(Sum (&c)[2][2], const unsigned int (&a)[4], const unsigned int (&b)[2])            \
     { cuda_on_cpu::multiply_quads<Sum, Factor, bytes>(c, a, b, cuda_on_cpu::read); }

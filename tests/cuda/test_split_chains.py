@@ -41,35 +41,35 @@ DEVICE = load_device("a100")
 LONE = RowLimits(chains=True, lone_rows=True)
 
 
-def split(expr, tile, chunk, instruction="mma"):
+def split(expr, tile, chunk, instruction="mma", device=DEVICE):
     """The program of two stages, keys in chunks of so many."""
     graph = canonicalize(expr, None, LONE)
     op = with_rows(graph.tensor_ops[0])
-    roles, one = chain_roles(op), DEVICE.instruction(instruction)
+    roles, one = chain_roles(op), device.instruction(instruction)
     first, second = split_chain(op, roles.key, roles.column, chunk)
     own = chain_roles(first)
     assert own is not None and fits_instruction(first, own, one)
-    stages = (matrix_chain_stage(first, own, tile, one, DEVICE), combine_stage(second, DEVICE, AlignmentRules()))
-    made = RProgram(DEVICE.name, graph.inputs, graph.outputs, stages, (first.output,))
-    check(made, DEVICE)
+    stages = (matrix_chain_stage(first, own, tile, one, device), combine_stage(second, device, AlignmentRules()))
+    made = RProgram(device.name, graph.inputs, graph.outputs, stages, (first.output,))
+    check(made, device)
     return made
 
 
-def agree(expr, made, arrays, *, bits=10, mode=0, source=None):
+def agree(expr, made, arrays, *, bits=10, mode=0, source=None, device=DEVICE):
     """The executed text, the interpreter and the definition; the interpreter's bytes beside the closed forms."""
     (name,) = [b.name for b in made.outputs]
     want = single(expr.evaluate(*[arrays[b.name] for b in made.inputs]))
-    found = interpret(made, arrays, DEVICE)
-    got = executed(made, source or emit(made, DEVICE, "cuda"), arrays, mode)[name]
+    found = interpret(made, arrays, device)
+    got = executed(made, source or emit(made, device, "cuda"), arrays, mode)[name]
     size = np.nanmax(np.abs(single(arrays["v"])))
     for one in (single(got), single(found.outputs[name])):
         assert np.array_equal(np.isnan(one), np.isnan(want))
         np.testing.assert_allclose(one, want, rtol=0, atol=2.0**-bits * size)
     counted = [(one.tensor, one.tiles, one.transactions) for one in found.traffic]
-    closed = [one for stage in made.stages for one in traffic(stage, DEVICE.backing.transaction_bytes)]
+    closed = [one for stage in made.stages for one in traffic(stage, device.backing.transaction_bytes)]
     assert counted == [(one.tensor, one.tiles, one.transactions) for one in closed]
     assert from_json(to_json(made)) == made
-    assert 0 < predict(made, DEVICE).seconds < 1
+    assert 0 < predict(made, device).seconds < 1
 
 
 def tile(keys=32, depth=2, *, held=True, groups=1):
@@ -190,7 +190,7 @@ def test_chunks_hold_what_their_columns_say():
     assert split_chain(op, roles.key, roles.column, 300) is None  # one chunk
 
 
-@pytest.mark.parametrize("device", ["a100", "h200"])
+@pytest.mark.parametrize("device", ["v100", "a100", "h200"])
 @pytest.mark.parametrize("heads, rows, shared", [(64, 1, 1), (16, 4, 1), (32, 1, 8)])
 def test_decoding_is_two_kernels_that_read_keys_and_values_once(device, heads, rows, shared):
     expr = rg.ops.attention(*operands(heads, rows, 4096, 128, 128, shared), enable_gqa=True)

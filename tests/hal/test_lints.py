@@ -101,7 +101,7 @@ BROKEN = {
     "matrix_units_are_used": (
         replace(A100, targets=(Target("opencl", "sm_80"),)), NOTE, "instructions[3]", "mma of 16 x 8 x 16 is used by no program",
     ),
-    "figures_are_known": (V100, NOTE, "instructions[4].latency_clocks", "is assumed beside launch_us"),
+    "figures_are_known": (V100, NOTE, "instructions[4].latency_clocks", "is assumed beside instructions[5]"),
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from rollergen.expr.ruled_out import ruled_out
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.chains import ChainRoles, ChainTile, chain_loops
-from rollergen.program.matrix import COLUMNS
+from rollergen.program.matrix import accumulators_of
 from rollergen.program.matrix_chains import MatrixChainTile, matrix_chain_copies, matrix_chain_loops
 from rollergen.program.rprogram import Accumulator, Compute, InnerNest, Stage, Store
 
@@ -40,7 +40,7 @@ def matrix_chain_stage(
         compute=Compute(instruction.name),
         accumulator=Accumulator(depth - 1, "float32"),
         copies=matrix_chain_copies(op, roles, tile, instruction, device),
-        store=Store(vector=instruction.n // COLUMNS),
+        store=Store(vector=accumulators_of(instruction).neighbours),
         guards=((roles.rows, "mask"),) if op.extents()[roles.rows] % tile.rows else (),
         inner=InnerNest(depth, inner, first, last),
     )

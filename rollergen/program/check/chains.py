@@ -9,7 +9,7 @@ from rollergen.expr.values import named_combiner
 from rollergen.hal.spec import Device
 from rollergen.program.chains import ChainRoles, tile_of_chain
 from rollergen.program.check.nest import refuse
-from rollergen.program.matrix import COLUMNS, matrix_instruction
+from rollergen.program.matrix import accumulators_of, matrix_instruction
 from rollergen.program.matrix_chains import (
     MatrixChainTile,
     fits_instruction,
@@ -78,7 +78,7 @@ def _check_matrix(stage: Stage, roles: ChainRoles, tile: MatrixChainTile, device
         )
     if stage.copies != matrix_chain_copies(stage.op, roles, tile, one, device):
         raise refuse(stage, "copies are not those of its tile; expected those of `matrix_chains.matrix_chain_copies`")
-    if stage.store.vector != one.n // COLUMNS or stage.compute.lanes != 1 or stage.compute.factors:
+    if stage.store.vector != accumulators_of(one).neighbours or stage.compute.lanes != 1 or stage.compute.factors:
         raise refuse(stage, f"has {stage.store} and {stage.compute}; expected those of the instruction's accumulators")
 
 

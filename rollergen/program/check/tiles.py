@@ -237,6 +237,8 @@ def check_matrix(stage: Stage, device: Device) -> None:
         )
     if not instruction.is_matrix:
         return
+    if instruction.is_for_chains:
+        raise refuse(stage, f"compute.instruction is {instruction.name}; expected it in chains of two products alone")
     axes = matrix_axes(stage)
     operands = matrix_operands(stage.op, axes, instruction)
     if operands is None:

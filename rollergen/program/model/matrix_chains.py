@@ -22,7 +22,7 @@ from rollergen.expr.values import Binary, Partial, Select, Unary, Value, walk
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.chains import chain_factors, steps_of
 from rollergen.program.layers import block_capacity, managed_bytes
-from rollergen.program.matrix import COLUMNS, ROW_BYTES, ROWS, matrix_instruction, rows_of_thread, widths_of
+from rollergen.program.matrix import COLUMNS, QUAD_PAIRS, ROW_BYTES, ROWS, matrix_instruction, rows_of_thread, widths_of
 from rollergen.program.matrix_chains import chain_loads, tile_of_matrix_chain
 from rollergen.program.model.chain_work import ChainWork, chain_flops, chain_work
 from rollergen.program.model.costs import Costs, costs_of
@@ -41,6 +41,10 @@ _SHUFFLES = 2
 """To exchange a row's largest score among its four threads."""
 _DESCRIPTOR_INSTRUCTIONS = 4
 """That say where an asynchronous product's factors lie (counted in what NVIDIA's compiler makes of them)."""
+
+_EXCHANGED = 3.0
+"""Instructions for one weight of quad pairs: it is rounded, packed (half of one), and of eight weights six registers
+are exchanged and as many chosen (counted in what NVIDIA's compiler makes of them)."""
 
 
 class Instructions(NamedTuple):
@@ -74,6 +78,10 @@ def registers_of_chain(stage: Stage, device: Device) -> int:
         return accumulators + pairs + addresses + reserved
     steps = work.inner // one.k
     queries = one.a_registers * tile.tiles * (steps if tile.held else 1)
+    if one.layout == QUAD_PAIRS:  # weights as accumulators and as a factor, fragments of three products on their way
+        passing = tile.keys * max(work.inner, work.columns) * ITEMSIZE[one.dtype] // (4 * stage.threads)
+        fragments = queries + (_FRAGMENT_REGISTERS + one.a_registers) * tile.tiles + 3 * one.b_registers
+        return accumulators + fragments + pairs + addresses + passing + reserved
     fragments = queries + one.a_registers * tile.tiles + 2 * _FRAGMENT_REGISTERS
     addresses += steps * (1 if tile.held else 2) + work.columns // (2 * one.n)
     return accumulators + fragments + pairs + addresses + reserved
@@ -128,15 +136,19 @@ def _launch(stage: Stage, device: Device) -> _Launch:
     blocks, tail = _blocks_of_a_unit(stage, device, work, resident)
     of_step = _within_a_step(stage, device, costs, spilled, resident)
     limiters: list[Limit] = [(name, blocks * work.steps * clocks, how) for name, clocks, how in of_step]
-    moved = _moved(stage, device, work, resident)
+    moved, steps = _moved(stage, device, work, resident), blocks / resident * work.steps
+    coming = 0.0
     for layer in (*caches_of(device)[1:], device.backing):
         amount = moved[layer.name] * stage.blocks
         shared_rate = (layer.bandwidth_gb_s or 0.0) * 1e9 / (device.clock_mhz * 1e6)
         rate = shared_rate or (layer.bytes_per_clock or 1.0) * device.units
         limiters.append((f"{layer.name} bandwidth", amount / rate, IN_SERIES))
+        coming = max(coming, amount / rate)
     per_step = float(combine(of_step, _norms(costs), 0.0))
     waits = blocks / resident * costs.exposed_staging_clocks
-    waits += blocks / resident * work.steps * _waits_of_a_step(stage, device, costs, resident, per_step)
+    through_registers = not stage.copies[1].asynchronous  # what an H200 measured of others was fitted without this
+    meanwhile = max(resident * per_step, coming / steps if steps and through_registers else 0.0)
+    waits += steps * _waits_of_a_step(stage, device, costs, resident, meanwhile)
     limiters.append(("latency", waits + tail * per_step, ADDS))
     clocks = float(combine(limiters, _norms(costs), 0.0))
     starting = launch_us(device)
@@ -147,12 +159,13 @@ def _launch(stage: Stage, device: Device) -> _Launch:
     return _Launch(seconds, tuple(limiters), resident, registers, spilled, shared, whole)
 
 
-def _waits_of_a_step(stage: Stage, device: Device, costs: Costs, resident: int, per_step: float) -> float:
+def _waits_of_a_step(stage: Stage, device: Device, costs: Costs, resident: int, meanwhile: float) -> float:
     """Clocks in which a block waits for others of its threads, where no other block works meanwhile, and for copies.
 
     A block of keys, or with one buffer either half of it, is on its way for a copy's latency and for as long as those
-    of all ``resident`` blocks take at the unit's share of the rate at which they come in; what the unit does meanwhile
-    hides it (Little's law, as in `latency_clocks`)."""
+    of all ``resident`` blocks take at the unit's share of the rate at which they come in.  The clocks that the unit's
+    blocks compute ``meanwhile``, or in which memory sends them others, hide it (Little's law, as in
+    `latency_clocks`)."""
     one, tile, work = _instruction(stage, device), tile_of_matrix_chain(stage)[1], chain_work(stage)
     barriers = 1 if tile.depth > 1 else 2
     waited = costs.exposed_prefetched_clocks if one.is_asynchronous else costs.exposed_managed_clocks
@@ -160,7 +173,7 @@ def _waits_of_a_step(stage: Stage, device: Device, costs: Costs, resident: int, 
     bytes_ = resident * tile.keys * (work.inner + work.columns) * ITEMSIZE[one.dtype] / barriers
     rate = incoming_bytes_per_clock(device)
     on_its_way = costs.exposed_staging_clocks + (bytes_ / rate if rate else 0.0)
-    return alone + barriers * max(0.0, on_its_way - resident * per_step / barriers)
+    return alone + barriers * max(0.0, on_its_way - meanwhile / barriers)
 
 
 def _norms(costs: Costs) -> Norms:
@@ -213,12 +226,20 @@ def instructions_of_chain(stage: Stage, device: Device, costs: Costs, spilled: i
     arithmetic = scores * (of_score + largest + weights) + shrinking
     packing = scores / 2
     moving = copies * costs.asynchronous_instructions + spilled * costs.spill_accesses
+    if one.layout == QUAD_PAIRS:
+        packing = scores * _EXCHANGED
+        moving = copies * costs.staging_instructions + spilled * costs.spill_accesses
     between = scores * (of_score + largest) + shrinking + moving + costs.loop_instructions
     if one.is_asynchronous:
         products = tiles * (inner + tile.keys // one.k)
         fragments, addresses = 0.0, products * _DESCRIPTOR_INSTRUCTIONS + costs.loop_instructions
         busy = exponentials * _WIDTH * device.schedulers * _clocks_of_exponential(device, costs)
         between += max(busy, exponentials + scores * weights + packing)
+    elif one.layout == QUAD_PAIRS:
+        products = tiles * one.issued * tile.keys // one.n * (inner + work.columns // one.n)
+        of_values = 2 * tile.keys // one.k * work.columns // one.n
+        fragments = 2 * (tile.keys // one.n * inner + (0 if tile.held else tiles * inner)) + of_values
+        addresses = 4 * inner + 4 * work.columns // one.n + of_values + costs.loop_instructions
     else:
         products = tiles * (inner * tile.keys // one.n + tile.keys // one.k * work.columns // one.n)
         fragments = (tile.keys // (2 * one.n) * inner + tile.keys // one.k * work.columns // (2 * one.n)
