@@ -20,7 +20,7 @@ from rollergen.emit.boxes import CudaBoxes
 from rollergen.emit.c_expressions import INDENT, LOGIC_OR, ORDER, number
 from rollergen.emit.cuda_vectors import INLINE, WIDEST_BYTES, lane
 from rollergen.emit.index_code import Alignment, is_wide
-from rollergen.emit.matrix_code import EXCHANGE, helper
+from rollergen.emit.matrix_code import EXCHANGE_WITH, EXCHANGES, helper
 from rollergen.emit.unrolling import MOST_WHOLE, steps_at_once
 from rollergen.expr.index import Index
 from rollergen.hal.compilers import nvrtc
@@ -159,8 +159,10 @@ class Cuda(CudaBoxes):
         if isinstance(statement, (BeginProducts, MultiplyLocal, EndProducts, WaitProducts)):
             return self._beside(statement)
         if isinstance(statement, ExchangeResults):
-            self.types.setdefault("exchange", EXCHANGE)
-            return f"exchange_results({', '.join(map(self.expression, statement.tiles))})"
+            name, text = EXCHANGES[len(statement.tiles)]
+            self.types.setdefault("exchange", EXCHANGE_WITH)
+            self.types.setdefault(name, text)
+            return f"{name}({', '.join(map(self.expression, statement.tiles))})"
         if isinstance(statement, ShareWeights):
             self.types.setdefault("share", quad_pairs.SHARE)
             return f"share_weights({self.expression(statement.own)}, {self.expression(statement.weights)})"

@@ -14,14 +14,16 @@ from rollergen.program.matrix import QUAD_PAIRS
 
 _INLINE = "__device__ __forceinline__ "
 
-EXCHANGE = """/* Thread q of a row of four gets, in tile j, what thread j has in tile q: neighbours, then pairs. */
+EXCHANGE_WITH = """/* The upper one of two threads gives its first result for the second one of the other. */
 template <class T> __device__ __forceinline__ void exchange_with(T &one, T &other, const int bit)
 {
     const bool upper = threadIdx.x & bit;
     const T given = __shfl_xor_sync(0xffffffffu, upper ? one : other, bit);
     if (upper) one = given; else other = given;
 }
+"""
 
+_AMONG_A_ROW = """/* Thread q of a row of four gets, in tile j, what thread j has in tile q: neighbours, then pairs. */
 template <class T> __device__ __forceinline__ void exchange_results(
     T (&a)[2][2], T (&b)[2][2], T (&c)[2][2], T (&d)[2][2])
 {
@@ -35,7 +37,28 @@ template <class T> __device__ __forceinline__ void exchange_results(
     }
 }
 """
-"""Of the results of ``mma.sync`` and ``wgmma``, of which a thread has two in each of two rows of a tile."""
+
+_AMONG_A_COLUMN = """/* Thread r of a column of eight, four apart, gets in tile t what thread t has in tile r. */
+template <class T> __device__ __forceinline__ void exchange_rows(
+    T (&a)[2][2], T (&b)[2][2], T (&c)[2][2], T (&d)[2][2], T (&e)[2][2], T (&f)[2][2], T (&g)[2][2], T (&h)[2][2])
+{
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        T *const at[8] = {&a[i / 2][i % 2], &b[i / 2][i % 2], &c[i / 2][i % 2], &d[i / 2][i % 2],
+                          &e[i / 2][i % 2], &f[i / 2][i % 2], &g[i / 2][i % 2], &h[i / 2][i % 2]};
+        #pragma unroll
+        for (int t = 0; t < 8; t += 2) exchange_with(*at[t], *at[t + 1], 4);
+        #pragma unroll
+        for (int t = 0; t < 4; ++t) exchange_with(*at[t + t / 2 * 2], *at[t + t / 2 * 2 + 2], 8);
+        #pragma unroll
+        for (int t = 0; t < 4; ++t) exchange_with(*at[t], *at[t + 4], 16);
+    }
+}
+"""
+
+EXCHANGES = {4: ("exchange_results", _AMONG_A_ROW), 8: ("exchange_rows", _AMONG_A_COLUMN)}
+"""By the number of tiles, (name, definition) of what exchanges results of ``mma.sync`` and ``wgmma``, of which a thread
+has two in each of two rows of a tile."""
 
 
 def helper(statement: LoadMatrix | MultiplyMatrix | StoreMatrix) -> tuple[str, str]:

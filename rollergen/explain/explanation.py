@@ -229,6 +229,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append("the result's row is prefetched before it is written")
     elif stage.store.prefetch_distance:
         said.append(f"lines are prefetched {stage.store.prefetch_distance} tiles before they are written")
+    if stage.store.across_rows:
+        said.append("threads exchange results before they store them, row by row")
     if stage.store.adds:
         said.append("results are added atomically, in any order")
     if stage.block_order.group_rows:

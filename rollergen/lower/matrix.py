@@ -2,7 +2,8 @@
 
     k blocks, k steps: every row of fragments, every column of fragments, all their products
     at the end:        opaque results through a tile in local memory to the threads that store them; others, where
-                       vectors are wider than what a thread has of a tile, exchanged among the threads of a row
+                       vectors are wider than what a thread has of a tile, exchanged among the threads of a row, or
+                       among those of a column, where the program says so
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ def reduce_matrices(context: Context, place: Place, reduction: Reduction) -> tup
     else:
         _reduce_together(context, place, matrices, acc.components)
     if exchanges(nest.stage, matrices.instruction):
-        _exchange(context, place, matrices, acc.components)
+        _exchange(context, place, matrices, acc.components, COLUMNS)
+    if nest.stage.store.across_rows:
+        _exchange(context, place, matrices, acc.components, ROWS)
     return acc.components
 
 
@@ -246,14 +249,16 @@ def _own_row(context: Context, matrices: Matrices, which: int, along_k: bool, pi
     return near * pitch + far * block
 
 
-def _exchange(context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...]) -> None:
-    """Results of as many tiles along n as a row has threads, among these."""
+def _exchange(
+    context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...], threads: int
+) -> None:
+    """Results of as many tiles along n as a row or a column has threads, among these."""
     out, (tiles,) = context.out, matrices.columns
-    steps = context.nest.loops[tiles].extent // COLUMNS
+    steps = context.nest.loops[tiles].extent // threads
     groups_of_tiles = out.loop(context.nest.variables[tiles], steps, (0, steps - 1), unroll=True)
     with reductions.loops_over(out, place, matrices.rows), groups_of_tiles as at:
         for acc in components:
-            of = [_fragment(place.bind({tiles: at * COLUMNS + number}), acc) for number in range(COLUMNS)]
+            of = [_fragment(place.bind({tiles: at * threads + number}), acc) for number in range(threads)]
             out.collective(ExchangeResults(tuple(of)))
 
 

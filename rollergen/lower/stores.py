@@ -24,7 +24,7 @@ from rollergen.lower.puts import placed
 from rollergen.lower.reductions import loops_over
 from rollergen.lower.register_tiles import RegisterTile
 from rollergen.lower.trips import last_trip
-from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges, matrix_instruction
+from rollergen.program.matrix import COLUMNS, ROWS, exchanged_loops, exchanges, matrix_instruction, row_loop
 from rollergen.program.rprogram import SERIAL, KeptRow
 
 Totals = Mapping[str, tuple[Registers, ...]]
@@ -71,6 +71,9 @@ def _store_all(
         return scope_of(context, here, lane, totals, names)
 
     def point(here: Place) -> None:
+        if exchanged and nest.stage.store.across_rows:
+            _store_rows(context, here, exchanged, value, scope_at, single)
+            return
         if exchanged:
             _store_exchanged(context, here, exchanged, value, scope_at)
             return
@@ -79,6 +82,9 @@ def _store_all(
             return
         if nest.stage.prefetch >= 0 and not nest.op.reductions:
             fetch_next_takes(context, here)
+        single(here)
+
+    def single(here: Place) -> None:
         scope = scope_at(here)
         whole = stored(evaluate(out, scope, value), nest.op.output.dtype)
         access = once_per_result(context, placed(out, scope, output_access(here, out)))
@@ -174,8 +180,9 @@ def _store_groups(context: Context, place: Place, p: int, value: Value, scope_at
 
 def _exchanged(nest: Nest) -> tuple[int, ...]:
     """The loops over tiles, threads and neighbours whose results were exchanged; none where nothing was."""
-    one = matrix_instruction(nest.stage, nest.device)
-    return exchanged_loops(nest.stage, one) if one is not None and exchanges(nest.stage, one) else ()
+    stage = nest.stage
+    one = matrix_instruction(stage, nest.device)
+    return exchanged_loops(stage, one) if one is not None and (stage.store.across_rows or exchanges(stage, one)) else ()
 
 
 def _store_exchanged(
@@ -197,6 +204,29 @@ def _store_exchanged(
 
         vector = lambda e: place.bind({tiles: tile, thread: first, neighbours: e})
         _store_group(context, element, vector, value, scope_at)
+
+
+def _store_rows(
+    context: Context, place: Place, loops: tuple[int, ...], value: Value, scope_at: Callable[[Place], Scope],
+    single: Callable[[Place], None],
+) -> None:  # fmt: skip
+    """Of `ROWS` tiles at a time what thread r of a column has of them: in tile t the results in row t of tile r.  They
+    lie as many rows from those of its own loop as t and r lie apart, and as many tiles to the other side: `COLUMNS`
+    threads along n lie as far apart as tiles.  ``single`` stores one result at its place."""
+    out, nest = context.out, context.nest
+    tiles, thread, neighbours = loops
+    row = row_loop(nest.stage)
+    width, steps = nest.stage.store.vector, nest.loops[tiles].extent // ROWS
+    own, column = place.point[row], place.point[thread]
+    over_tiles = out.loop(nest.variables[tiles], steps, (0, steps - 1), unroll=True)
+    with over_tiles as at, out.loop(out.names.fresh("row"), ROWS, (0, ROWS - 1), unroll=True) as t:
+        there = {tiles: at * ROWS + t, row: t, thread: column + (own - t) * COLUMNS}
+        for first in range(0, nest.loops[neighbours].extent, width):
+            element = lambda e, first=first: place.bind({**there, neighbours: e + first})
+            if width == 1:
+                single(element(Index()))
+            else:
+                _store_group(context, element, element, value, scope_at)
 
 
 def _store_group(

@@ -228,6 +228,16 @@ def exchanged_loops(stage: Stage, instruction: Instruction) -> tuple[int, int, i
     return at(UNROLL, instruction.n), at(THREAD, instruction.n // COLUMNS), at(UNROLL, 1)
 
 
+def row_loop(stage: Stage) -> int:
+    """Position of the loop over the `ROWS` threads of a column.
+
+    Where `Store.across_rows`, thread r of it has after an exchange among them, of every `ROWS` tiles along n, row t of
+    tile r in place of its own row r of tile t.  All threads of an execution width then store one row after the other,
+    of which they have neighbours; without, they write as many rows at once, few bytes of each."""
+    m = matrix_axes(stage)[0]
+    return next(p for p, loop in stage.of_kind(THREAD) if loop.axis == m)
+
+
 def trails(stage: Stage, device: Device) -> bool:
     """Whether the products of one iteration may still run in the next: the instruction is asynchronous (executed by
     several execution widths, all of a thread's tiles along n at once, beside the program), and all tiles come into

@@ -1,4 +1,5 @@
-"""Narrow results that the threads of a row exchange before they store them: all readers agree, faults are found."""
+"""Narrow results that the threads of a row, or of a column where rows are odd, exchange before they store them: all
+readers agree, faults are found."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ from tests.matrices import T, gated, matmul, planned
 on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 
-def with_bias_and_residual(dtype):
-    product = rg.ops.bias_add(matmul(72, 48, 64, dtype), T("bias", (64,), dtype), axis=-1)
-    return rg.ops.relu(rg.ops.add(product, T("R", (72, 64), dtype)))
+def with_bias_and_residual(dtype, columns=64):
+    product = rg.ops.bias_add(matmul(72, 48, columns, dtype), T("bias", (columns,), dtype), axis=-1)
+    return rg.ops.relu(rg.ops.add(product, T("R", (72, columns), dtype)))
 
 
 CASES = {
@@ -42,21 +43,47 @@ CASES = {
     "wgmma": ("h200", matmul(136, 64, 136), MatrixPlan("wgmma", 1, 8, 2, 1, 4, 3)),
     "wgmma, bias and residual": ("h200", with_bias_and_residual("bfloat16"), MatrixPlan("wgmma_bf16", 1, 8, 1, 1, 4, 3)),
 }  # fmt: skip
+ODD_ROWS = {
+    "mma, odd": ("a100", matmul(75, 37, 71), MatrixPlan("mma", 1, 8, 2, 1, 2)),
+    "mma, pairs": ("a100", matmul(40, 64, 130), MatrixPlan("mma", 2, 8, 1, 2, 2, 2)),
+    "mma, two groups of tiles": ("a100", matmul(40, 64, 129), MatrixPlan("mma", 2, 16, 1, 1, 2, 2)),
+    "mma, bfloat16": ("h200", matmul(33, 48, 127, "bfloat16"), MatrixPlan("mma_bf16", 2, 8, 1, 2, 2)),
+    "mma, int8 results": (
+        "a100", rg.ops.cast(matmul(75, 32, 67, "int8"), "int8"), MatrixPlan("mma_s8", 1, 8, 2, 1, 1),
+    ),
+    "mma, gated": ("a100", gated(40, 48, 67), MatrixPlan("mma", 1, 8, 1, 1, 2)),
+    "mma, bias and residual": ("a100", with_bias_and_residual("float16", 65), MatrixPlan("mma", 1, 8, 1, 2, 2)),
+    "wgmma": ("h200", matmul(136, 64, 137), MatrixPlan("wgmma", 1, 8, 2, 1, 4, 3)),
+}  # fmt: skip
 
 
 @on_host
 @pytest.mark.parametrize("name", CASES)
 def test_cuda_text_computes_what_the_interpreter_computes(name):
-    device_name, expression, plan = CASES[name]
+    made, source = agreed(*CASES[name])
+    assert made.stages[0].store.vector == 8 and "exchange_results(" in source.text
+
+
+@on_host
+@pytest.mark.parametrize("name", ODD_ROWS)
+def test_results_in_odd_rows_are_exchanged_across_rows(name):
+    made, source = agreed(*ODD_ROWS[name])
+    store = made.stages[0].store
+    assert store.across_rows and store.vector == (2 if "pairs" in name else 1) and "exchange_rows(" in source.text
+
+
+def agreed(device_name, expression, plan):
+    """The program and its text, which compute what the interpreter and the definition do."""
     device = load_device(device_name)
     made = planned(expression, device, plan)
+    check(made, device)
     arrays, source = small_integers(made), emit(made, device, "cuda")
-    assert made.stages[0].store.vector == 8 and "exchange_results(" in source.text
     got = executed(made, source, arrays)
     wanted = interpret(made, arrays, device).outputs
     assert all(np.array_equal(got[key], wanted[key]) for key in wanted)
     rounded = {"float16": 2.0**-11, "bfloat16": 2.0**-7}.get(made.outputs[0].dtype, 0.0)
     assert_values(expression, made, got, arrays, None, rounded)
+    return made, source
 
 
 FAULTS = {
@@ -65,16 +92,28 @@ FAULTS = {
     "no second step": (r"exchange_with\(\*at\[0\], \*at\[2\], 2\);", ""),
     "vectors too near": (r"(out_at = .*)\*8;", r"\1*2;"),
 }
+FAULTS_ACROSS_ROWS = {
+    "neighbours of a row": (r"\*at\[t \+ 1\], 4\)", "*at[t + 1], 1)"),
+    "the given one kept": FAULTS["the given one kept"],
+    "no third step": (r"exchange_with\(\*at\[t\], \*at\[t \+ 4\], 16\);", ";"),
+    "tiles of the second step": (r"\*at\[t \+ t / 2 \* 2 \+ 2\], 8", "*at[t + t / 2 * 2 + 1], 8"),
+    "rows too near": (r"row\*71", "row*70"),
+    "one row tested": (r"i3\*8 \+ row < 75", "i3*8 < 75"),
+}
 
 
 @on_host
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_seeded_fault_is_found(fault):
-    device_name, expression, plan = CASES["mma, float16"]
+@pytest.mark.parametrize(
+    "case, faults, fault",
+    [("mma, float16", FAULTS, one) for one in FAULTS]
+    + [("mma, odd", FAULTS_ACROSS_ROWS, one) for one in FAULTS_ACROSS_ROWS],
+)
+def test_a_seeded_fault_is_found(case, faults, fault):
+    device_name, expression, plan = (CASES | ODD_ROWS)[case]
     device = load_device(device_name)
     made = planned(expression, device, plan)
     source, arrays = emit(made, device, "cuda"), small_integers(made)
-    changed = seeded(source, *FAULTS[fault])
+    changed = seeded(source, *faults[fault])
     wanted = interpret(made, arrays, device).outputs
     try:
         got = executed(made, changed, arrays)
@@ -101,6 +140,28 @@ def test_a_vector_of_more_than_whole_tiles_is_refused():
     wide = replace(made, stages=(replace(stage, store=replace(stage.store, vector=8)),))
     with pytest.raises(ProgramError, match=re.escape("store.vector is 8; expected 2 at most, or 8 where the tiles")):
         check(wide, device)
+
+
+@pytest.mark.parametrize("tiles, vector", [(4, 1), (8, 8)])
+def test_an_exchange_across_rows_of_other_than_whole_groups_of_tiles_or_of_vectors_is_refused(tiles, vector):
+    device = load_device("a100")
+    made = planned(matmul(64, 64, 64 if vector > 1 else 65), device, MatrixPlan("mma", 1, tiles, 1, 1, 2))
+    (stage,) = made.stages
+    assert not stage.store.across_rows
+    across = replace(made, stages=(replace(stage, store=replace(stage.store, vector=vector, across_rows=True)),))
+    with pytest.raises(ProgramError, match=re.escape(f"store.across_rows with instruction mma and vectors of {vector}")):
+        check(across, device)
+
+
+def test_stores_of_odd_rows_are_predicted_to_write_fewer_wavefronts():
+    device = load_device("h200")
+    made = planned(matmul(4096, 64, 4097), device, MatrixPlan("mma", 4, 8, 2, 2, 2, 3))
+    (stage,) = made.stages
+    apart = replace(stage, store=replace(stage.store, across_rows=False))
+    clocks = [
+        {limit.name: limit.seconds for limit in predict_stage(one, device).limiters} for one in (stage, apart)
+    ]  # fmt: skip
+    assert clocks[0]["shared path"] < clocks[1]["shared path"] and clocks[0]["issue"] > clocks[1]["issue"]
 
 
 def test_it_is_predicted_to_write_fewer_wavefronts_and_to_take_instructions():

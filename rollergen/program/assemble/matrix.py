@@ -12,13 +12,14 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.asynchronous import past_registers
 from rollergen.program.assemble.contraction import fill_axis
-from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_divided, overhanging, useful
+from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_divided, lane_stride, overhanging, useful
 from rollergen.program.assemble.plan import Roles, Size
 from rollergen.program.boxes import map_problem
 from rollergen.program.matrix import (
     COLUMNS,
     PANEL_BYTES,
     ROW_BYTES,
+    ROWS,
     SWIZZLE,
     factor_dtype,
     factors_of,
@@ -93,7 +94,7 @@ def matrix_stage(
         compute=Compute(instruction.name, factors=factors_of(instruction), producer=producer),
         accumulator=Accumulator(first_inner, instruction.accumulator_dtype),
         copies=copies,
-        store=Store(vector=_store_vector(op, roles, instruction, plan.fn)),
+        store=_store(op, roles, instruction, plan.fn),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
         block_order=_order(plan, loops, device, producer) if swizzled else BlockOrder(),
     )
@@ -181,6 +182,16 @@ def _copies(
         copies.append(past_registers(copy, load, device) if buffers > 2 else copy)
     boxes = plan.boxes and all(c.asynchronous and not map_problem(op, op.loads()[c.load], c.order) for c in copies)
     return tuple([replace(copy, boxes=boxes) for copy in copies])
+
+
+def _store(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size) -> Store:
+    """In vectors; narrow results that lie in a row, but in none of vectors as long as a tile's, across rows, where a
+    thread has enough ``tiles`` along n."""
+    vector = _store_vector(op, roles, instruction, tiles)
+    row = COLUMNS * fragment_loops(instruction)[1][-1][1]
+    narrow = instruction.layout != "opaque" and ITEMSIZE[op.output.dtype] * row <= ROW_BYTES
+    in_row = lane_stride(op.stored(), roles.n or "") == 1
+    return Store(vector=vector, across_rows=narrow & in_row & (vector < row) & (tiles % ROWS == 0))
 
 
 def _store_vector(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size) -> Size:

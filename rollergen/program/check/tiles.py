@@ -23,6 +23,7 @@ from rollergen.program.matrix import (
     MOST_WIDE,
     PANEL_BYTES,
     ROW_BYTES,
+    ROWS,
     SWIZZLE,
     exchanged_loops,
     exchanges,
@@ -101,6 +102,7 @@ def _check_store(stage: Stage, axes: Mapping[str, Axis], device: Device | None) 
     vector = stage.store.vector
     if not power_of_two(vector):
         raise refuse(stage, f"store.vector is {vector}; expected a power of 2")
+    _check_across_rows(stage, device)
     if vector == 1:
         return
     offset, put = stage.op.stored().offset(), put_of(stage.op)
@@ -118,6 +120,20 @@ def _check_store(stage: Stage, axes: Mapping[str, Axis], device: Device | None) 
         f"store.vector is {vector}; expected 1, as no unroll loop's neighbours are adjacent and aligned in "
         f"{stage.op.output.name} at offset {offset}",
     )
+
+
+def _check_across_rows(stage: Stage, device: Device | None) -> None:
+    """Threads that exchange results of their rows have as many tiles along n each, and store no more than their own."""
+    if not stage.store.across_rows or device is None:
+        return
+    one = matrix_instruction(stage, device)
+    tiles = -1 if one is None or one.layout == "opaque" else exchanged_loops(stage, one)[0]
+    if one is None or tiles < 0 or stage.loops[tiles].extent % ROWS or exchanges(stage, one):
+        raise refuse(
+            stage, f"store.across_rows with instruction {stage.compute.instruction} and vectors of "
+            f"{stage.store.vector}; expected a matrix instruction whose fragments are known, vectors of what a thread "
+            f"has of a tile, and a multiple of {ROWS} tiles of a thread along n"
+        )  # fmt: skip
 
 
 def _exchanged_axis(stage: Stage, device: Device | None) -> str:

@@ -143,14 +143,15 @@ def _results_through(
 
 
 def exchanged_results(nest: Nest, device: Device) -> Number:
-    """Warp shuffles of one thread in one block that exchange results before they are stored: one for each result, as
-    each of two steps gives half of them away."""
+    """Warp shuffles of one thread in one block that exchange results before they are stored: one for each result among
+    the threads of a row, as each of two steps gives half of them away, and half as many more among those of a column,
+    in three steps."""
     one = instruction_of(nest, device)
     if one is None:
         return 0
     rows, columns = tiles(nest, device)
     each = rows * columns * nest.facts.components * (one.m * one.n // one.lanes)
-    return each * exchanges(nest.stage, one)
+    return each * (exchanges(nest.stage, one) + 1.5 * nest.stage.store.across_rows)
 
 
 @lru_cache(maxsize=256)

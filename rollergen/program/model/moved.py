@@ -10,7 +10,7 @@ import numpy as np
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
-from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges
+from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges, matrix_axes, row_loop
 from rollergen.program.model.access import Access, direct_access, fill_accesses, register_accesses
 from rollergen.program.model.combining import Combining, combining_of, scan_steps, shared_points
 from rollergen.program.model.costs import Costs, costs_of
@@ -21,6 +21,7 @@ from rollergen.program.model.memory import Stream
 from rollergen.program.model.nest import Nest, results_wait, unbuffered
 from rollergen.program.model.numeric import Number, choose, is_nothing, most, product
 from rollergen.program.model.own_arrays import is_own, own_streams
+from rollergen.program.model.services import thread_service
 from rollergen.program.model.tiles import block_copy, register_copy, tile_shape
 from rollergen.program.model.wavefronts import WIDEST_ACCESS_BYTES
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
@@ -177,6 +178,8 @@ def _stores(nest: Nest, device: Device) -> list[Access]:
     found = [
         direct_access(own, device, target, -1, loops, None, role=role, vector=vector, reduces=False) for role in roles
     ]
+    if not is_nothing(nest.stage.store.across_rows):
+        found = [_across_rows(nest, device, one) for one in found]
     if len(found) > 1:
         found[1] = replace(found[1], count=found[1].count * waiting)
     if nest.stage.store.prefetch_distance:
@@ -194,6 +197,18 @@ def _exchanged(nest: Nest, device: Device) -> Nest:
     apart: Any = loops[thread].stride * choose(exchanges(nest.stage, one), COLUMNS, 1)
     loops[thread] = replace(loops[thread], stride=apart)
     return replace(nest, loops=tuple(loops))
+
+
+def _across_rows(nest: Nest, device: Device, access: Access) -> Access:
+    """The store where threads of a column have exchanged results: they lie a tile apart in one row.  Its rows begin
+    anywhere, so that one line more is touched."""
+    one = instruction_of(nest, device)
+    if one is None:
+        return access
+    row, loops = row_loop(nest.stage), list(nest.loops)
+    loops[row] = replace(loops[row], axis=matrix_axes(nest.stage)[1], stride=one.n)
+    service = thread_service(replace(nest, loops=tuple(loops)), device, nest.facts.store, access.width_bytes) + 1
+    return replace(access, service=choose(nest.stage.store.across_rows, service, access.service))
 
 
 def _store_loops(nest: Nest) -> tuple[int, ...]:
