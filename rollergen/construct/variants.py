@@ -103,15 +103,30 @@ def _by_matrices(op: TensorOp, device: Device) -> bool:
 
 def _gathered_variants(op: TensorOp) -> Iterator[Variant]:
     """For NCHW convolutions: a block computes results of one image, so that vectors store them; or the convolution runs
-    on an NHWC copy."""
+    on an NHWC copy, by image or over all pixels of all images, of which none are left over at the end of each."""
     by_image = implicit_gemm(op, by_image=True)
     if by_image is not None:
-        yield from _variant("implicit GEMM by image", (), by_image)
+        yield from map(_crossed, _variant("implicit GEMM by image", (), by_image))
     inside = sums_inside(op)
     if inside is not None:
-        gemm = implicit_gemm(inside.op, by_image=True) or implicit_gemm(inside.op)
-        if gemm is not None:
-            yield from _variant("channels last", inside.copies, gemm)
+        apart, whole = implicit_gemm(inside.op, by_image=True), implicit_gemm(inside.op)
+        name = "channels last, images together" if apart else "channels last"
+        yield from map(_crossed, _variant("channels last", inside.copies, apart) if apart else ())
+        yield from map(_crossed, _variant(name, inside.copies, whole) if whole else ())
+
+
+def _crossed(variant: Variant) -> Variant:
+    """The variant with m an axis of the factor that does not vary along n, where it has one: of many images with few
+    filters the images are a longer axis, along which no factor of n's is the same."""
+    roles, loads = variant.roles, variant.op.body_loads()
+    own = [load.axes() for load in loads if roles.n not in load.axes()]
+    across = [one for one in variant.op.of_role("spatial") if own and all(one.name in axes for axes in own)]
+    across = [one for one in across if not any({one.name, roles.n} <= load.axes() for load in loads)]
+    if not across or roles.m in [one.name for one in across]:
+        return variant
+    m = max(across, key=lambda axis: axis.extent).name
+    batch = tuple(one for one in (roles.m, *roles.batch) if one is not None and one != m)
+    return replace(variant, roles=replace(roles, m=m, batch=batch))
 
 
 def _prepared_variants(name: str, prepared: Prepared | None, device: Device) -> Iterator[Variant]:
@@ -145,7 +160,8 @@ def _shifted_variants(op: TensorOp, device: Device) -> Iterator[Variant]:
         yield from [one for one in _variant("direct", (), op) if _guards_whole_vectors(op, one.roles)]
     yield from _lines_variant(op, device)
     yield from _short_rows(op, device)
-    gemm = implicit_gemm(op) if padded or _windowed(op) else None
+    windows = (padded or _windowed(op)) and not op.has_dot_products
+    gemm = implicit_gemm(op) if windows else None
     if gemm is not None:
         yield from _variant("implicit GEMM", (), gemm)
         yield from _gathered_from_halos(op)

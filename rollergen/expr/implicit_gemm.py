@@ -7,6 +7,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Binary, Load, Value, axes_of, walk
 from rollergen.expr.views import Indices, Shape, merged, merged_index, reduced, simplified
+from rollergen.hal.dtypes import DOTS
 
 
 def implicit_gemm(op: TensorOp, by_image: bool = False) -> TensorOp | None:
@@ -48,14 +49,16 @@ def implicit_gemm(op: TensorOp, by_image: bool = False) -> TensorOp | None:
 
 
 def _operands(op: TensorOp) -> tuple[Value, Value] | None:
-    """(weights, image): the factors of a sum of products."""
+    """(weights, image): the factors of a sum of products, or of dot products."""
     if len(op.reductions) != 1 or op.of_role("row"):
         return None
     reduction = op.reductions[0]
     body = reduction.bodies[0]
     if reduction.combiner.name != "sum" or len(reduction.bodies) > 1:
         return None
-    if not isinstance(body, Binary) or body.op != "mul" or not (axes_of(body.a) and axes_of(body.b)):
+    if not isinstance(body, Binary) or body.op not in ("mul", *DOTS.values()):
+        return None
+    if not axes_of(body.a) or not axes_of(body.b):
         return None
     return (body.b, body.a) if _is_plain(body.b) and not _is_plain(body.a) else (body.a, body.b)
 

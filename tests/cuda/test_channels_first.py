@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 import rollergen as rg
+from rollergen.construct import construct
 from rollergen.construct.choose import program_of
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.matrix_space import matrix_candidates
@@ -15,6 +16,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
+from rollergen.program.model import predict
 from rollergen.tile.rules import AlignmentRules, CodeShapes
 from tests.agreement.readers import assert_values, small_integers
 from tests.cuda.host import compiler
@@ -25,9 +27,9 @@ T = rg.tensor
 ROUNDED = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "int8": 0.0}
 
 
-def convolution(dtype, taps=3, constant=False, **how):
+def convolution(dtype, taps=3, constant=False, images=3, **how):
     weights = T("W", (24, 32, taps, taps), dtype, constant=constant)
-    return rg.ops.conv2d(T("X", (3, 32, 9, 8), dtype), weights, **how)
+    return rg.ops.conv2d(T("X", (images, 32, 9, 8), dtype), weights, **how)
 
 
 def programs(name, expression, on):
@@ -70,6 +72,44 @@ def test_results_of_one_image_are_stored_by_vectors(on, dtype, taps):
     made = programs("implicit GEMM by image", expression, on)[0]
     assert len(made.stages) == 1 and made.stages[0].store.vector > 1
     assert_right(expression, made, on, dtype)
+
+
+@on_host
+@pytest.mark.parametrize("on, dtype", [("h200", "float16"), ("a100", "int8")])
+@pytest.mark.parametrize("name", ["channels last", "channels last, images together", "implicit GEMM by image"])
+def test_more_images_than_filters_have_tiles_of_filters_and_pixels(on, dtype, name):
+    expression = convolution(dtype, images=30, padding=1)
+    made = programs(name, expression, on)[0]
+    op = made.stages[-1].op
+    filters = {load.buffer.name: load.axes() for load in op.body_loads()}["W" if "GEMM" in name else "W_turned"]
+    threads = [loop.axis for _, loop in made.stages[-1].of_kind("thread")]
+    assert threads[0] in filters and threads[1] not in filters
+    assert_right(expression, made, on, dtype)
+
+
+@pytest.mark.parametrize("on", ["a100", "h200"])
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_many_images_of_few_channels_are_turned_where_that_is_predicted_to_be_faster(on, dtype):
+    weights = T("W", (64, 64, 3, 3), dtype)
+    expression = rg.ops.conv2d(T("X", (128, 64, 56, 56), dtype), weights, padding=1)
+    device = load_device(on)
+    best = construct(canonicalize(expression), device, top_k=1)[0]
+    gathered = programs("implicit GEMM", expression, on)[0]
+    assert best.variants[0].startswith("channels last")
+    assert predict(best.program, device).seconds < 0.8 * predict(gathered, device).seconds
+
+
+@pytest.mark.parametrize("shape", [(32, 256, 28, 256), (128, 64, 56, 64)])
+def test_windows_of_bytes_are_gathered_as_words_for_dot_products(shape):
+    images, channels, side, filters = shape
+    weights, device = T("W", (filters, channels, 3, 3), "int8"), load_device("v100")
+    expression = rg.ops.conv2d(T("X", (images, channels, side, side), "int8"), weights, padding=1)
+    best = construct(canonicalize(expression), device, top_k=1)[0]
+    assert best.variants == ("dot products, implicit GEMM",)
+    assert best.program.stages[-1].compute.instruction == "dp4a"
+    products = images * side * side * filters * channels * 9 / 4
+    bound = products / (device.instruction("dp4a").per_clock * device.units * device.clock_mhz * 1e6)
+    assert predict(best.program, device).seconds < 1.5 * bound
 
 
 def test_constant_weights_are_turned_once():
