@@ -5,8 +5,9 @@ added, of integers around the ends of int32.  Vectors of x86 take unsigned bytes
 set reference, VPDPBUSD, of AVX512-VNNI and AVX-VNNI), in two instructions signed numbers of 16 bits (VPMADDWD and
 VPADDD, of SSE2, AVX2 and AVX512-BW), and bfloat16 with sums in float32 (VDPBF16PS, of AVX512-BF16: each product is
 added by a multiply-add that rounds to the nearest; denormal numbers count as zeros, and are made zeros); AMD's GPUs
-two factors of one kind (LLVM's AMDGPU usage guide, dot1-insts and dot7-insts), NVIDIA's any two (PTX ISA, dp4a).
-Where the compiler's target has no such instruction, the same text computes it with others.
+two factors of one kind (LLVM's AMDGPU usage guide, dot1-insts and dot7-insts) or float16 with sums in float32
+(dot10-insts, V_DOT2_F32_F16), NVIDIA's any two of bytes (PTX ISA, dp4a).  Where the compiler's target has no such
+instruction, the same text computes it with others.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import NamedTuple
 
 from rollergen.hal.dtypes import DOTS, DTYPES, in_a_word
 
-_MIXED, _SIGNED, _UNSIGNED, _PAIRS, _FLOATS = DOTS
+_MIXED, _SIGNED, _UNSIGNED, _PAIRS, _BFLOAT16, _FLOAT16 = DOTS
 PAIRS = {
-    "vpdpbusd": frozenset({_MIXED}), "vpmaddwd": frozenset({_PAIRS}), "vdpbf16ps": frozenset({_FLOATS}),
+    "vpdpbusd": frozenset({_MIXED}), "vpmaddwd": frozenset({_PAIRS}), "vdpbf16ps": frozenset({_BFLOAT16}),
     "dot4": frozenset({_SIGNED, _UNSIGNED}), "dp4a": frozenset({_MIXED, _SIGNED, _UNSIGNED}),
+    "dot2": frozenset({_FLOAT16}),
 }  # fmt: skip
 """Dtypes of the numbers that an instruction multiplies, by the name that specs give it."""
 SUMMED = {dtype: in_a_word(dtype) for pair in DOTS for dtype in pair}
@@ -72,7 +74,7 @@ _TEXT = """PREFIXINT NAME(INT sum, INT a, INT b)
     return as_INT(total);
 #endif
 }"""
-_TEXT_OF_FLOATS = """PREFIXSUM NAME(SUM sum, INT a, INT b)
+_TEXT_OF_BFLOAT16 = """PREFIXSUM NAME(SUM sum, INT a, INT b)
 {
 #if GUARD && __clang_major__ < 16
     return CALL;
@@ -84,8 +86,23 @@ _TEXT_OF_FLOATS = """PREFIXSUM NAME(SUM sum, INT a, INT b)
     return fma(as_SUM(a << 16), as_SUM(b << 16), sum);
 #endif
 }"""
-"""Of bfloat16, which float32 holds with 16 bits more.  Since version 16 clang's builtin takes vectors of a type that
-OpenCL C lacks."""
+"""float32 holds a bfloat16 with 16 bits more.  Since version 16 clang's builtin takes vectors of a type that OpenCL C
+lacks."""
+_TEXT_OF_FLOAT16 = """#if GUARD
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#endif
+PREFIXSUM NAME(SUM sum, INT a, INT b)
+{
+#if GUARD
+    return CALL;
+#else
+    const half *const left = (const half *)&a, *const right = (const half *)&b;
+    sum = fma(vload_half(0, left), vload_half(0, right), sum);
+    return fma(vload_half(1, left), vload_half(1, right), sum);
+#endif
+}"""
+"""Of scalars, as threads are that have the instruction."""
+_TEXTS = {"dot_bfloat16": _TEXT_OF_BFLOAT16, "dot_float16": _TEXT_OF_FLOAT16}
 _HALVES = "__builtin_astype({}, short __attribute__((ext_vector_type(COUNT))))"
 """Words as twice as many numbers of 16 bits; OpenCL C itself has no vector of 32."""
 _CALLS = {
@@ -93,6 +110,7 @@ _CALLS = {
     "dot_pairs": "as_INT(as_UINT(sum) + as_UINT("
     f"__builtin_ia32_pmaddwdWIDTH({_HALVES.format('a')}, {_HALVES.format('b')})))",
     "dot_bfloat16": "__builtin_ia32_dpbf16ps_WIDTH(sum, a, b)",
+    "dot_float16": "__builtin_amdgcn_fdot2(as_half2(a), as_half2(b), sum, false)",
     "dot_signed": "__builtin_amdgcn_sdot4(a, b, sum, false)",
     "dot_unsigned": "as_int(__builtin_amdgcn_udot4(as_uint(a), as_uint(b), as_uint(sum), false))",
 }
@@ -111,7 +129,7 @@ def opencl_function(op: str, lanes: int, prefix: str) -> tuple[str, str]:
         "SUM": f"{'float' if floats else 'int'}{suffix}",
         "UINT": f"uint{suffix}", "INT": f"int{suffix}", "COUNT": str(2 * lanes),
     }  # fmt: skip
-    return name, filled(_TEXT_OF_FLOATS if floats else _TEXT, words)
+    return name, filled(_TEXTS.get(op, _TEXT), words)
 
 
 def _number(dtype: str, words: str) -> str:

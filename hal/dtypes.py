@@ -115,10 +115,10 @@ DTYPES = {row.name: row for row in _ROWS}
 
 DOTS = {
     ("uint8", "int8"): "dot", ("int8", "int8"): "dot_signed", ("uint8", "uint8"): "dot_unsigned",
-    ("int16", "int16"): "dot_pairs", ("bfloat16", "bfloat16"): "dot_bfloat16",
+    ("int16", "int16"): "dot_pairs", ("bfloat16", "bfloat16"): "dot_bfloat16", ("float16", "float16"): "dot_float16",
 }  # fmt: skip
 """Dot products of the numbers in two words of 32 bits, by what these hold."""
-WORD_OF = {"bfloat16": "word_of_bfloat16"}
+WORD_OF = {"bfloat16": "word_of_bfloat16", "float16": "word_of_float16"}
 """What makes a word of two floats, the first in its lower half, by their dtype."""
 
 

@@ -1,7 +1,7 @@
 """Sums of products of narrow numbers as sums of dot products: neighbours along a reduce axis make one 32-bit word.
 
 What is left is an ordinary contraction of words: of four bytes each, in a quarter of the steps, or of two numbers of
-16 bits, integers or bfloat16, in half of them.  A tensor whose rows are whole words along the axis is read as it
+16 bits, integers or floats, in half of them.  A tensor whose rows are whole words along the axis is read as it
 lies, else its rows are made so; one in which neighbours along the axis lie apart is copied into words first.  Both
 copies are ordinary elementwise tensor ops.
 

@@ -41,7 +41,6 @@ from rollergen.lower.expressions import (
 )
 from rollergen.lower.integers import DIVISIONS, divided, powered, shifted, wrapping
 from rollergen.lower.masks import compare, is_mask, select, truth, widen
-from rollergen.lower.narrow_floats import word_of_bfloat16
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.takes import read_take
 from rollergen.lower.writer import Writer
@@ -214,10 +213,8 @@ def _binary(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     a, b = widen(a, b)
     if op == "pow" and not is_float(dtype):
         return powered(out, a, b, dtype)
-    if op in ("pow", "atan2", "fmod"):
+    if op in ("pow", "atan2", "fmod", *WORD_OF.values()):
         return maths.call(out, op, a, b)
-    if op in WORD_OF.values():
-        return word_of_bfloat16(a, b)
     return wrapping(op, (a, b), dtype)
 
 

@@ -7,6 +7,7 @@ reads them, one writes them.  Numbers are rounded to nearest even.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from rollergen.expr.index import Index
@@ -25,14 +26,6 @@ def value(functions: dict[str, Function], dtype: str, bits: Expr) -> Expr:
     lanes = bits.lanes
     word = Operation("shl", (Convert(bits, "uint32"), Number(16, "uint32", lanes)), "uint32", lanes)
     return Convert(word, "float32", bits=True)
-
-
-def word_of_bfloat16(low: Expr, high: Expr) -> Expr:
-    """Words of the bits of two numbers, which float32 holds in its upper half."""
-    bits = lambda x: Convert(x, "uint32", bits=True)
-    lanes = low.lanes
-    below = Operation("shr", (bits(low), Number(16, "uint32", lanes)), "uint32", lanes)
-    return Convert(Operation("bitor", (bits(high), below), "uint32", lanes), "int32", bits=True)
 
 
 def _value(row: Dtype, b: Body, x: Expr) -> Expr:
@@ -122,17 +115,42 @@ def _upper_half(b: Body, x: Expr) -> Expr:
 
 
 def _round_float16(b: Body, x: Expr) -> Expr:
-    """Through memory: the language rounds when it stores."""
-    array = Pointer("half_of_x", "float16", PRIVATE, writable=True)
+    return Read(_halves(b, x), Index(), "float32", b.lanes)
+
+
+def _halves(b: Body, x: Expr, name: str = "half_of_x") -> Pointer:
+    """Memory with the numbers as float16: the language rounds when it stores."""
+    array = Pointer(name, "float16", PRIVATE, writable=True)
     b.statements.append(Allocate(array.name, PRIVATE, "float16", (b.lanes,), 1, 2 * b.lanes))
     b.statements.append(Write(array, Index(), x))
-    return Read(array, Index(), "float32", b.lanes)
+    return array
+
+
+def _word_of_bfloat16(b: Body, low: Expr, high: Expr) -> Expr:
+    """Of numbers that are bfloat16, whose bits float32 holds in its upper half."""
+    first, second = (Convert(x, "uint32", bits=True) for x in (low, high))
+    return _word(b, _bits(b, "shr", first, 16), second)
+
+
+def _word_of_float16(b: Body, low: Expr, high: Expr) -> Expr:
+    """Of numbers that are float16: compilers see that what they read as float32 is only stored again."""
+    arrays = _halves(b, low, "half_of_x"), _halves(b, high, "half_of_y")
+    first, second = (
+        Convert(Read(replace(array, dtype="uint16"), Index(), "uint16", b.lanes), "uint32") for array in arrays
+    )
+    return _word(b, first, _bits(b, "shl", second, 16))
+
+
+def _word(b: Body, low: Expr, high: Expr) -> Expr:
+    return Convert(Operation("bitor", (high, low), "uint32", b.lanes), "int32", bits=True)
 
 
 FUNCTIONS: dict[str, Callable[..., Expr]] = {
     "round_float16": _round_float16,
     "round_bfloat16": _round_bfloat16,
     "bfloat16_bits": _upper_half,
+    "word_of_bfloat16": _word_of_bfloat16,
+    "word_of_float16": _word_of_float16,
 }
 for _row in DTYPES.values():
     if _row.narrow and _row.bits == 8:

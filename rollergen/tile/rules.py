@@ -35,8 +35,8 @@ class CodeShapes:
     ``grid_stride``: elementwise kernels may launch no more blocks than run at once, which stride over the tensor;
     else there is a block for each tile.
     ``matrix_instructions``: contractions of the dtypes that the device's matrix instructions (tensor cores) take.
-    ``dot_products``: sums of products of narrow integers, and of bfloat16, by the device's instructions for those of a
-    word (AVX512-VNNI, AVX512-BF16, dp4a, vpmaddwd).
+    ``dot_products``: sums of products of narrow integers, bfloat16 and float16, by the device's instructions for those
+    of a word (AVX512-VNNI, AVX512-BF16, dp4a, vpmaddwd, v_dot2).
     ``asynchronous_copies``: tiles are staged past the registers, several ahead of their use, on devices that can;
     else through registers, at most one ahead.
     ``asynchronous_products``: contractions by matrix instructions that run beside the program (wgmma), on devices that
