@@ -69,11 +69,11 @@ def rates_agree(device: Device) -> Iterator[Finding]:
         rate = layer.bytes_per_clock * device.units * device.clock_mhz * 1e-3
         printed = max(layer.bandwidth_nominal_gb_s, layer.bandwidth_gb_s)
         if printed and rate > printed * _SLACK:
-            # one unit alone may read more than its share of a layer that all units share
+            shared, chip = layer.scope == "device", "units x bytes per clock x clock is the rate of the chip"
             yield Finding(
-                NOTE if layer.scope == "device" else WARNING, f"memory_layers[{number}].bytes_per_clock",
+                NOTE if shared else WARNING, f"memory_layers[{number}].bytes_per_clock",
                 f"makes {rate:.5g} GB/s of {device.units} units at {device.clock_mhz:g} MHz, {printed:.5g} are stated",
-                "units x bytes per clock x clock is the rate of the chip",
+                f"right if one unit alone reads more than its share of {layer.name}; else {chip}" if shared else chip,
             )  # fmt: skip
 
 

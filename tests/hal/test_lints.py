@@ -129,6 +129,11 @@ def test_what_the_architecture_has_is_no_finding():
     assert [one.severity for one in lint(unnamed) if one.path == path] == [NOTE]  # of which nothing is known
 
 
+def test_a_unit_may_read_more_than_its_share_of_a_layer_that_all_units_share():
+    (found,) = (one for one in lint(load_device("mi50")) if one.path == "memory_layers[3].bytes_per_clock")
+    assert found.severity == NOTE and found.reason.startswith("right if one unit alone reads more than its share of l2")
+
+
 def test_warnings_come_first():
     found = lint(with_layer(replace(V100, clock_mhz=1.38), "dram", bandwidth_gb_s=90))
     assert [f.severity for f in found] == sorted((f.severity for f in found), key=[WARNING, NOTE].index)
