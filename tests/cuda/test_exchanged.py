@@ -3,6 +3,7 @@ readers agree, faults are found."""
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import replace
 
@@ -70,6 +71,18 @@ def test_results_in_odd_rows_are_exchanged_across_rows(name):
     made, source = agreed(*ODD_ROWS[name])
     store = made.stages[0].store
     assert store.across_rows and store.vector == (2 if "pairs" in name else 1) and "exchange_rows(" in source.text
+
+
+@on_host
+@pytest.mark.parametrize("seed", range(3))
+def test_results_of_random_shapes_are_exchanged_across_rows(seed):
+    draw = random.Random(seed)
+    m, n, k = (draw.randint(1, 150) for _ in range(3))
+    n += n % 8 == 0
+    instruction, dtype = draw.choice((("mma", "float16"), ("mma_bf16", "bfloat16")))
+    tiles = draw.choice((1, 2)), draw.choice((8, 16)), draw.choice((1, 2)), draw.choice((1, 2))
+    made, source = agreed("a100", matmul(m, k, n, dtype), MatrixPlan(instruction, *tiles, 2))
+    assert made.stages[0].store.across_rows and "exchange_rows(" in source.text
 
 
 def agreed(device_name, expression, plan):
