@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from rollergen.hal.errors import (
@@ -161,6 +164,24 @@ def check_field_names(record: T) -> T:
 
     record.__init__ = checked  # type: ignore[misc]
     return record
+
+
+def refuse_no_flags(record: Any) -> None:
+    """Raises ArgumentError for a field of a dataclass of switches that is neither True nor False."""
+    for one in fields(record):
+        if one.type == "bool" and type(getattr(record, one.name)) is not bool:
+            raise ArgumentError(f"{one.name} is {shown(getattr(record, one.name))}; expected True or False")
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raises ArgumentError where the file that is written inside cannot be: no directory, no permission, disk full."""
+    try:
+        yield
+    except OSError as error:
+        parent = Path(path).absolute().parent
+        reason = error.strerror if parent.is_dir() else f"{parent} is no directory"
+        raise ArgumentError(f"{path} cannot be written: {reason}") from None
 
 
 def _refuse_unknown(named: dict[str, Any], known: tuple[str, ...], of: str) -> None:

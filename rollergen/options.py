@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from rollergen.errors import ArgumentError, check_field_names, shown
+from rollergen.errors import ArgumentError, check_field_names, refuse_no_flags, shown
 from rollergen.tile.rules import ALL_SHAPES, AlignmentRules, CodeShapes
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ class BuildOptions:
             raise ArgumentError(f"search is {shown(self.search)}; expected {ALL!r} or {GROW!r}")
         if self.rank is not None and not callable(self.rank):
             raise ArgumentError(f"rank is {shown(self.rank)}; expected None or a function of programs")
+        refuse_no_flags(self)
         self._check_padding()
         units = self.max_units
         if units is not None and (not isinstance(units, int) or isinstance(units, bool) or units < 1):
@@ -155,9 +156,6 @@ class BuildOptions:
             seconds = getattr(self, name)
             if not (_is_number(seconds) and seconds > 0):
                 raise ArgumentError(f"{name} is {shown(seconds)}; expected a number of seconds above 0")
-        for name in ("isolate", "compile_check"):
-            if not isinstance(getattr(self, name), bool):
-                raise ArgumentError(f"{name} is {shown(getattr(self, name))}; expected True or False")
         most = self.memory_limit_bytes
         if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
             raise ArgumentError(f"memory_limit_bytes is {shown(most)}; expected None or an integer of at least 1")
@@ -168,14 +166,8 @@ class BuildOptions:
             raise ArgumentError(f"shapes is {shown(self.shapes)}; expected CodeShapes({names})")
 
     def _check_padding(self) -> None:
-        if not isinstance(self.allow_tf32, bool):
-            raise ArgumentError(f"allow_tf32 is {shown(self.allow_tf32)}; expected True or False")
-        if not isinstance(self.atomics, bool):
-            raise ArgumentError(f"atomics is {shown(self.atomics)}; expected True or False")
         if isinstance(self.winograd, bool) or self.winograd not in (0, 2, 4):
             raise ArgumentError(f"winograd is {shown(self.winograd)}; expected 0, 2 or 4")
-        if not isinstance(self.padding, bool):
-            raise ArgumentError(f"padding is {shown(self.padding)}; expected True or False")
         if not _is_number(self.pad_value):
             raise ArgumentError(f"pad_value is {shown(self.pad_value)}; expected a number")
         if not self.padding and self.epsilon:

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from rollergen.bench import scripts
 from rollergen.cli.commands import Advised
-from rollergen.cli.output import console
-from rollergen.errors import ArgumentError
+from rollergen.cli.output import NewFile, console
+from rollergen.errors import writing
 
 if TYPE_CHECKING:
     from rollergen.bench.compare import Comparison
@@ -66,7 +66,7 @@ def run(context: click.Context, name: str, arguments: tuple[str, ...]) -> None:
 @bench.command(short_help="Run the benches of a CPU one by one.")
 @click.option("--only", multiple=True, help="A bench of the suite (several times); default: all.")
 @click.option("--again", is_flag=True, help="Also what has ended at this commit.")
-@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("bench_report.html"))
+@click.option("-o", "--out", type=NewFile(), default=Path("bench_report.html"))
 def suite(only: tuple[str, ...], again: bool, out: Path) -> None:
     """Run the benches of a CPU one after the other (within an hour on two cores), then write the page of `report`.
 
@@ -103,13 +103,11 @@ def _how(step: Step, ended: Ended) -> str:
 
 
 @bench.command()
-@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("bench_report.html"))
+@click.option("-o", "--out", type=NewFile(), default=Path("bench_report.html"))
 @click.option("--readme", is_flag=True, help="Also write the figures of README.md and docs/ anew from the results.")
 def report(out: Path, readme: bool) -> None:
     """Write all committed results as one self-contained HTML page."""
     root = scripts.checkout()
-    if not out.absolute().parent.is_dir():
-        raise ArgumentError(f"{out} cannot be written: {out.absolute().parent} is no directory")
     _write_page(root, out)
     if readme:
         _write_figures(root)
@@ -138,10 +136,8 @@ def _write_page(root: Path, out: Path) -> None:
     found = results(folder)
     absent = "Figures of GPUs are the model's or the compiler's unless a result names a GPU as its machine."
     text = page(found, absent, scripts.makers(root), figures(folder))
-    try:
+    with writing(out):
         out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ArgumentError(f"{out} cannot be written: {error.strerror}") from None
     console.print(f"{len(found)} results: {out}", highlight=False)
 
 

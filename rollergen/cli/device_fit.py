@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table
 
-from rollergen.cli.output import console, device_argument
+from rollergen.cli.output import NewFile, console, device_argument
 from rollergen.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rollergen.explain.device_fit import DeviceFit
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
-
 
 @click.command("fit")
 @device_argument()
 @click.argument("records", nargs=-1, type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.option("-o", "--output", type=_FILE, metavar="FILE.json", help="Write the corrected spec; else nothing is.")
+@click.option("-o", "--output", type=NewFile(), metavar="FILE.json", help="Write the corrected spec; else nothing is.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.json.")
 @click.option("--programs", default=300, show_default=True, type=click.IntRange(6), help="Of the records, at most.")
 @click.option("--figures", type=click.IntRange(1, 20), help="At most; default: few.")

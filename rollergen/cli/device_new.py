@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from rollergen.cli.device_facts import loaded, parse_settings
-from rollergen.cli.output import console
-from rollergen.errors import ArgumentError, DeviceError
+from rollergen.cli.output import NewFile, console
+from rollergen.errors import ArgumentError, DeviceError, writing
 from rollergen.hal.architectures import facts_of
 from rollergen.hal.changes import changed, figure, figures
 from rollergen.hal.errors import SpecError
@@ -38,7 +38,7 @@ QUESTIONS = {
 
 @click.command("new")
 @click.argument("name")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Default: NAME.json.")
+@click.option("-o", "--output", type=NewFile(), help="Default: NAME.json.")
 @click.option("--like", metavar="DEVICE", help="Begin from this one; default: the nearest, by the figures set.")
 @click.option("--title", help="What the vendor calls it.")
 @click.option("--source", help="Where the figures are printed.")
@@ -77,7 +77,8 @@ def new_command(
         parse_device(text.encode(), path.name)
     except SpecError as error:
         raise DeviceError(str(error)) from None
-    path.write_text(text + "\n")
+    with writing(path):
+        path.write_text(text + "\n")
     console.print(_told(path, parent, values, arch or ""), markup=False, highlight=False, soft_wrap=True)
 
 

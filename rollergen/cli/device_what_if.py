@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 
 from rollergen.cli.device_facts import as_json_option, parse_settings
-from rollergen.cli.output import console, devices, operators
+from rollergen.cli.output import NewFile, console, devices, operators
 from rollergen.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ ALL = "all"
 @click.argument("sizes", nargs=-1, type=click.UNPROCESSED)
 @click.option("--set", "settings", multiple=True, metavar="FIGURE=VALUE", help="May be given often.")
 @click.option("--dtype", default="float32", show_default=True)
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.svg", help="Draw it as well.")
+@click.option("--plot", type=NewFile(), metavar="FILE.svg", help="Draw it as well.")
 @as_json_option
 def what_if(
     device: str, problem: str, sizes: tuple[str, ...], settings: tuple[str, ...], dtype: str, plot: Path | None,

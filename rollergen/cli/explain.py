@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
-from rollergen.cli.output import console, problem_options, progress_bar
+from rollergen.cli.output import NewFile, console, problem_options, progress_bar
 
 
 @click.command()
 @problem_options
-@click.option("--html", metavar="FILE", help="Of a model: write a page with its layers and their roofline.")
+@click.option("--html", type=NewFile(), metavar="FILE", help="Of a model: write a page with its roofline.")
 def explain(
     problem: str, sizes: tuple[str, ...], device: str | None, dtype: str, top_k: int | None, no_profile: bool,
-    no_cache: bool, as_json: bool, html: str | None,
+    no_cache: bool, as_json: bool, html: Path | None,
 ) -> None:  # fmt: skip
     """Explain the kernel for PROBLEM: tiles, bytes, waves, limiters, closed forms, the runner-up.
 
@@ -31,7 +32,7 @@ def explain(
         tell(model, as_json, html)
         return
     if html is not None:
-        raise click.UsageError(f"--html is {html!r} with an operator; expected a model, a path that ends in .onnx")
+        raise click.UsageError(f"--html is {str(html)!r} with an operator; expected a model, a path that ends in .onnx")
     tensor = expression(problem, sizes, dtype)
     from rollergen.build import build  # after the expression, so that its errors come sooner
 

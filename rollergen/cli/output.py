@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from rollergen.errors import DeviceError
+from rollergen.errors import ArgumentError, DeviceError
 from rollergen.hal.errors import RuntimeUnavailableError, SpecError
 from rollergen.hal.runtimes.opencl_devices import NAME as OPENCL
 from rollergen.hal.runtimes.opencl_devices import chosen
@@ -32,6 +33,22 @@ constants_option = click.option(
     "--constants", type=click.Choice(["present", "recorded"]), default="present", show_default=True,
     help="The model's constants of built-in devices: as they are now, or as they lie beside the records.",
 )  # fmt: skip
+
+
+class NewFile(click.Path):
+    """A file that is to be written; one in no directory, or that may not be written, is refused before any work."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, parameter, context)))
+        parent = path.absolute().parent
+        if not parent.is_dir():
+            raise ArgumentError(f"{path} cannot be written: {parent} is no directory")
+        if not os.access(parent, os.W_OK):
+            raise ArgumentError(f"{path} cannot be written: {parent} is not writable")
+        return path
 
 
 def operators(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rollergen.cli.commands import Advised
-from rollergen.cli.output import console
+from rollergen.cli.output import NewFile, console
 from rollergen.errors import ArgumentError
 from rollergen.hal.files.trusted import open_untrusted
 
@@ -58,14 +58,12 @@ def list_(as_json: bool) -> None:
 
 
 @records.command(short_help="Write all records to a file.")
-@click.argument("out", type=_file)
+@click.argument("out", type=NewFile())
 @_json
 def export(out: Path, as_json: bool) -> None:
     """Write all records to OUT: JSON Lines (.jsonl, .jsonl.gz, .jsonl.xz) or a table (.parquet)."""
     if out.exists():
         raise ArgumentError(f"{out} exists; expected a new file")
-    if not out.parent.is_dir():
-        raise ArgumentError(f"{out} cannot be written: {out.parent} is no directory")
 
     from rollergen.store.collection import stored
     from rollergen.store.location import store_path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rollergen.cli.output import console, device_option, progress_bar
-from rollergen.errors import ArgumentError
+from rollergen.cli.output import NewFile, console, device_option, progress_bar
+from rollergen.errors import ArgumentError, writing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 @click.option("--no-profile", is_flag=True, help="Take the model's first choice of each layer; measure none.")
 @click.option("--no-cache", is_flag=True, help="Neither take kernels that were built before nor keep these.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
-@click.option("--html", metavar="FILE", help="Write a page with the layers and their roofline.")
+@click.option("--html", type=NewFile(), metavar="FILE", help="Write a page with the layers and their roofline.")
 @click.option("--save", "directory", metavar="DIR", help="Save it in DIR, which runs without rollergen.")
 def run(
     model: str, inputs: tuple[str, ...], output: str | None, device: str | None, top_k: int | None, no_profile: bool,
-    no_cache: bool, as_json: bool, html: str | None,
+    no_cache: bool, as_json: bool, html: Path | None,
     directory: str | None,
 ) -> None:  # fmt: skip
     """Run MODEL, an ONNX file: compile it, check every layer against float64, time it.
@@ -80,12 +80,13 @@ def compiled(
         )  # fmt: skip
 
 
-def tell(model: Model, as_json: bool, html: str | None, more: dict[str, Any] | None = None) -> None:
+def tell(model: Model, as_json: bool, html: Path | None, more: dict[str, Any] | None = None) -> None:
     """Prints what is known of the model, and writes the page where one is wanted."""
     from rollergen.network.report import page
 
     if html is not None:
-        Path(html).write_text(page(model), encoding="utf-8")
+        with writing(html):
+            html.write_text(page(model), encoding="utf-8")
     if as_json:
         click.echo(json.dumps({**model.facts(), **(more or {})}))
     else:

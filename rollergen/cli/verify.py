@@ -14,7 +14,7 @@ from rich.progress import Progress
 from rollergen.bench.scripts import checkout, has_benches
 from rollergen.bench.suites import suite, suite_names
 from rollergen.cli.commands import Advised
-from rollergen.cli.output import console, constants_option, objective_option, records_argument, shown_in
+from rollergen.cli.output import NewFile, console, constants_option, objective_option, records_argument, shown_in
 from rollergen.errors import ArgumentError
 
 _LONGEST_TIMING_S = 60.0
@@ -149,7 +149,7 @@ def _tell(name: str, found: object, as_json: bool) -> None:
     "its own.",
 )  # fmt: skip
 @constants_option
-@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
+@click.option("-o", "--out", type=NewFile(), required=True)
 def train(
     records: tuple[Path, ...], objective: str, family: str, seed: int, base: Path | None, constants: str, out: Path
 ) -> None:

@@ -77,13 +77,14 @@ def construct(
 
 def _ranked_by(rank: Rank, found: tuple[Ranked, ...]) -> tuple[Ranked, ...]:
     """In the order of the user's own ranking, the model's where it is the same."""
-    scores = list(rank([one.program for one in found]))
+    given = rank([one.program for one in found])
+    scores = list(given) if isinstance(given, Iterable) else [given]
     if len(scores) != len(found) or not all(isinstance(score, (int, float, np.number)) for score in scores):
         raise ArgumentError(
-            f"rank gives {shown(scores)} for {len(found)} programs; expected a number for each, the lowest for the best"
+            f"rank gives {shown(given)} for {len(found)} programs; expected a number for each, the lowest for the best"
         )
     if any(isnan(score) for score in scores):
-        raise ArgumentError(f"rank gives {shown(scores)}; expected numbers that can be compared, no NaN")
+        raise ArgumentError(f"rank gives {shown(given)}; expected numbers that can be compared, no NaN")
     return tuple(found[at] for at in sorted(range(len(found)), key=lambda at: scores[at]))
 
 

@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from rollergen.errors import ArgumentError, shown
+from rollergen.errors import ArgumentError, shown, writing
 from rollergen.explain.explanation import Facts, seconds_text
 from rollergen.explain.rooflines import roofline
 from rollergen.expr.language import Tensor
@@ -42,11 +42,15 @@ class Plot:
     title: str
 
     def save(self, path: str | Path) -> Path:
-        """Writes the drawing; the path's suffix says how.  ArgumentError unless that is .svg, .png or .pdf."""
+        """Writes the drawing; the path's suffix says how.  Returns the path.
+
+        Raises ArgumentError unless that is .svg, .png or .pdf, and for a file that cannot be written.
+        """
         target = Path(path)
         if target.suffix not in PICTURES:
             raise ArgumentError(f"path is {shown(str(path))}; expected a file in {', '.join(PICTURES)}")
-        target.write_bytes(self._drawn(target.suffix[1:]))
+        with writing(target):
+            target.write_bytes(self._drawn(target.suffix[1:]))
         return target
 
     def _repr_svg_(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rollergen.construct import construct
 from rollergen.construct.planning import planned
-from rollergen.errors import DeviceError, DoesNotFitError
+from rollergen.errors import DeviceError, DoesNotFitError, writing
 from rollergen.expr.language import Tensor
 from rollergen.hal.changes import changed, figure
 from rollergen.hal.errors import SpecError
@@ -117,7 +117,7 @@ def require_figures(device: Device, settings: Mapping[str, float]) -> Device:
 def plot_across(rows: Sequence[OnDevice], title: str, path: Path) -> None:
     """A bar for each device that the data fit, in microseconds on a logarithmic scale, with its limiter.
 
-    Raises DeviceError where matplotlib is missing.
+    Raises DeviceError where matplotlib is missing, ArgumentError for a file that cannot be written.
     """
     shown = [one for one in rows if not one.missing]
     figure_, axes = _axes(0.35 * len(shown) + 1.2)
@@ -127,13 +127,14 @@ def plot_across(rows: Sequence[OnDevice], title: str, path: Path) -> None:
     axes.invert_yaxis()
     axes.set(xscale="log", xlabel="predicted microseconds", title=title)
     axes.margins(x=0.3)
-    figure_.savefig(path, bbox_inches="tight")
+    with writing(path):
+        figure_.savefig(path, bbox_inches="tight")
 
 
 def plot_way(points: Sequence[Point], found: Sequence[Turn], title: str, path: Path) -> None:
     """Predicted microseconds over the figure that moves first, with a line wherever the limiter changes.
 
-    Raises DeviceError where matplotlib is missing.
+    Raises DeviceError where matplotlib is missing, ArgumentError for a file that cannot be written.
     """
     figure_, axes = _axes(3.5)
     moving = next(iter(points[0].settings))
@@ -143,7 +144,8 @@ def plot_way(points: Sequence[Point], found: Sequence[Turn], title: str, path: P
         text = f"{turn.before} | {turn.after}"
         axes.annotate(text, (turn.settings[moving], 0.97), xycoords=("data", "axes fraction"), fontsize=8, va="top")
     axes.set(xlabel=", ".join(points[0].settings), ylabel="predicted microseconds", title=title, ylim=(0, None))
-    figure_.savefig(path, bbox_inches="tight")
+    with writing(path):
+        figure_.savefig(path, bbox_inches="tight")
 
 
 def _axes(height: float) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import lcm
 from typing import Any
 
-from rollergen.errors import check_field_names
+from rollergen.errors import check_field_names, refuse_no_flags
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
@@ -95,6 +95,9 @@ class CodeShapes:
     aligned_rows: bool = True
     edges_apart: bool = True
 
+    def __post_init__(self) -> None:
+        refuse_no_flags(self)
+
 
 ALL_SHAPES = CodeShapes()
 
@@ -121,6 +124,9 @@ class AlignmentRules:
     tf32: bool = False
     atomics: bool = False
     winograd: int = 0
+
+    def __post_init__(self) -> None:
+        refuse_no_flags(self)
 
 
 def padding_waste(extent: Any, tile: Any) -> Any:

@@ -110,6 +110,7 @@ def test_a_ranking_of_ones_own_decides_the_order():
 @pytest.mark.parametrize(
     ("rank", "message"),
     [
+        (lambda programs: None, r"rank gives None for 1\d programs; expected a number for each"),
         (lambda programs: [1.0], r"rank gives \[1.0\] for 1\d programs; expected a number for each"),
         (lambda programs: ["fast"] * len(programs), "expected a number for each, the lowest for the best"),
         (lambda programs: [float("nan")] * len(programs), "expected numbers that can be compared, no NaN"),

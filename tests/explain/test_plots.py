@@ -129,3 +129,10 @@ def test_counts_are_whole_numbers_in_range(name, value):
 def test_an_absent_device_measures_nothing():
     with pytest.raises(DeviceError, match=r"v100 .* is not present"):
         rg.plot_space(PRODUCT, "v100", count=4, measured=2)
+
+
+def test_a_picture_in_no_directory_is_refused(tmp_path):
+    pytest.importorskip("matplotlib")
+    kernel = rg.build(rg.ops.relu(rg.tensor("A", (64,))), "v100", profile=False)
+    with pytest.raises(ArgumentError, match=r"none/x.svg cannot be written: .*none is no directory"):
+        kernel.plot().save(tmp_path / "none" / "x.svg")

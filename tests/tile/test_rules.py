@@ -1,12 +1,14 @@
 """The alignment rules say what the paper says, and each can be switched off."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rollergen.errors import ArgumentError
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Buffer, Load
-from rollergen.tile.rules import contiguous_axis, padding_waste
+from rollergen.tile.rules import AlignmentRules, CodeShapes, contiguous_axis, padding_waste
 
 sizes = st.integers(1, 5000)
 
@@ -36,3 +38,10 @@ def test_the_contiguous_axis_of_a_load_is_the_one_with_neighbouring_addresses():
 def test_axes_of_a_definition_are_found_by_role():
     d = TensorOp(Buffer("C", (8,)), (Axis("i", 8), Axis("k", 4, "reduce")), (Index.axis("i"),), Load(Buffer("A", (8,)), (Index.axis("i"),)))
     assert [a.name for a in d.of_role("reduce")] == ["k"]
+
+
+@pytest.mark.parametrize(("switches", "name"), [(AlignmentRules, "bank"), (CodeShapes, "prefetch")])
+@pytest.mark.parametrize("value", [1, "no", None])
+def test_a_switch_is_true_or_false(switches, name, value):
+    with pytest.raises(ArgumentError, match=f"{name} is {value!r}; expected True or False"):
+        switches(**{name: value})
