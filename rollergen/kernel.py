@@ -50,7 +50,8 @@ class Kernel:
     outputs); ``out=`` writes into the caller's instead and returns it.  Kernels for CUDA also take
     arrays of the GPU (CuPy's, torch's, any with DLPack or ``__cuda_array_interface__``), and then
     return at once: the launches stand in ``stream``, or the current one.  Calls are thread-safe: every
-    thread has temporaries of its own, allocated at its first call and reused.
+    thread has temporaries of its own, allocated at its first call and reused.  A call raises ArgumentError for what is
+    no such array or too few of them, ShapeError, DtypeError, and DeviceError where the device is not present.
 
     Constant tensors (weights) are packed at the first call, and again when another array object is passed, when the
     object refers to other memory (``weights.data = ...``), and when torch has counted a change of the tensor in

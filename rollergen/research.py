@@ -46,7 +46,11 @@ def construct(
     *,
     options: BuildOptions = BuildOptions(),
 ) -> tuple[RProgram, ...]:
-    """The model's best programs for ``expr``, best first: at most ``top_k``."""
+    """The model's best programs for ``expr`` on ``device``, best first: at most ``top_k``.  Runs nothing.
+
+    Raises ExpressionError for what is no computed tensor, DeviceError for an unknown device, ArgumentError for a
+    ``top_k`` below 1, ConstructionError where the limits of ``options`` leave no program.
+    """
     if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1:
         raise ArgumentError(f"top_k is {shown(top_k)}; expected an integer of at least 1")
     target = resolve(device)
@@ -69,7 +73,7 @@ def _require_program(program: object, device: Device, what: str) -> None:
 
 
 def predict(program: RProgram, device: DeviceLike = None) -> Prediction:
-    """Predicted time of a program, stage by stage and limiter by limiter.
+    """Predicted time of one call of a program in ``seconds``, stage by stage and limiter by limiter.
 
     Raises ArgumentError for a program of another device that `device` cannot run.
     """
@@ -81,7 +85,11 @@ def predict(program: RProgram, device: DeviceLike = None) -> Prediction:
 def space(
     expr: Tensor | Sequence[Tensor], device: DeviceLike = None, *, options: BuildOptions = BuildOptions()
 ) -> Space:
-    """The aligned space of ``expr``'s heaviest stage: ``.points``, ``.sample(count, seed)``."""
+    """All aligned programs of ``expr``'s heaviest stage: ``len(space)``, iteration, and ``space.sample(count, seed)``,
+    which draws uniformly without repetition.
+
+    Raises ExpressionError for what is no computed tensor, DeviceError for an unknown device.
+    """
     target = resolve(device)
     return space_of_graph(planned(expr, target, options), target, options)
 
@@ -100,7 +108,8 @@ def profile(
     ``expr`` is what a right result is; None: the tensor ops of the first program, so that an error
     made by construction itself is not seen.  ``executor``: any
     ``concurrent.futures.Executor``: candidates are compiled and checked by tasks of their own, and timed together by
-    one; or what compiles and runs in this process; None: the device's own.
+    one; or what compiles and runs in this process; None: the device's own.  ``time_budget_s``: seconds of wall time
+    after which no further candidate is started.
     Raises ArgumentError for a program of another device that `device` cannot run, DeviceError for an absent device,
     CheckFailedError if no program passes.
     """

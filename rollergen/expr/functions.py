@@ -156,7 +156,7 @@ def _limited(x: Expr, dtype: str, overflow: str) -> Expr:
 
 
 def atan2(a: Any, b: Any) -> Expr:
-    """The angle of the point (b, a) from the first axis, from -pi to pi."""
+    """The angle of the point (b, a) from the first axis, in radians, from -pi to pi."""
     return binary("atan2", a, b)
 
 
@@ -182,5 +182,5 @@ def function(name: str) -> Callable[[Any], Expr]:
         return unary(name, x)
 
     of.__name__ = of.__qualname__ = name
-    of.__doc__ = f"{PRIMITIVES[name].meaning} of a floating value, elementwise."
+    of.__doc__ = f"{PRIMITIVES[name].meaning} of a floating value.\n\nRaises DtypeError for other dtypes."
     return of

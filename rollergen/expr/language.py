@@ -245,6 +245,8 @@ def reduce_axis(name: str, extent: int) -> ReduceAxis:
 
     >>> reduce_axis("k", 64)
     reduce_axis('k', 64)
+
+    Raises ExpressionError for a name that is no identifier, ShapeError for an extent that is no integer of at least 0.
     """
     if not isinstance(name, str):
         hint = (

@@ -127,7 +127,7 @@ def without_unit_axes(value: Value) -> Value:
 def sum(x: Any, axis: Any = None, *, acc: Any = None, dtype: Any = None) -> Expr:
     """Sum of `x` over one axis or a tuple of axes made by `rg.reduce_axis`.
 
-    `acc` is the accumulator's dtype and `dtype` the result's; by default those of design rules:
+    `acc` is the accumulator's dtype and `dtype` the result's.  By default
     float16 and bfloat16 accumulate in float32, int8 in int32, and the result has the dtype of `x`
     (int8: int32).  Operands narrower than the accumulator are widened before they are multiplied.
 

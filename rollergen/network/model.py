@@ -71,6 +71,9 @@ class Model:
     returns, nested in the same way: torch tensors where all that went in are, else NumPy arrays.  On a CUDA GPU arrays
     that lie there (torch's, CuPy's) stay there, in torch's or CuPy's current stream.  Calls of several
     threads wait for each other: values between layers have one memory.
+
+    A call raises ArgumentError for too few or too many arguments, ShapeError and DtypeError for arrays that are not as
+    the example inputs were, and DeviceError where the device is not present.
     """
 
     def __init__(

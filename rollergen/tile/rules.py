@@ -105,13 +105,18 @@ ALL_SHAPES = CodeShapes()
 @check_field_names
 @dataclass(frozen=True, slots=True)
 class AlignmentRules:
-    """Which rules hold; all do unless an ablation switches one off.
+    """Which alignment rules hold; all do unless an ablation switches one off, and programs stay correct without them.
 
-    ``epsilon`` is the largest padded share of an axis; None: whatever pays.
-    ``pad_value`` is what packed copies hold beyond the end of an axis.
+    ``execution_unit``: the threads of a block fill whole execution widths (warps, wavefronts), lanes whole vectors.
+    ``transaction``: the rows of a tile fill whole memory transactions.  ``bank``: threads that read together read
+    different banks.  ``tensor_shape``: padding costs at most ``epsilon`` of an axis.
+    ``epsilon``: the largest padded share of an axis, 0.1 for 10 %; None: whatever pays.
+    ``pad_value``: what packed copies hold beyond the end of an axis.
     ``shapes``: what construction may choose from.  ``tf32``: whether float32 factors may lose their 13 lowest bits.
     ``atomics``: whether the parts of a sum may be added up in any order.  ``winograd``: how many outputs a side of the
     largest tiles of Winograd's filtering has; 0: there are none.
+
+    Raises ArgumentError for a switch that is neither True nor False, UnknownNameError for a name that is none.
     """
 
     execution_unit: bool = True

@@ -1,4 +1,9 @@
-"""Operators on whole tensors (`rg.ops`), written in the public language only; one family a module."""
+"""Operators on whole tensors (`rg.ops`), written in the public language only; one family a module.
+
+They have the names and arguments of their PyTorch namesakes; `name` is what the result is called in the kernel's source
+and in explanations.  All raise ShapeError for shapes that do not fit, DtypeError for dtypes that they do not take,
+UnknownNameError for an argument that they do not have, and ExpressionError for what is no tensor or no such setting.
+"""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ from rollergen.expr.operators.windows import IMAGE, every, over_images
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: Any, *, name: str | None = None) -> Tensor:
-    """The mean of each of `output_size` parts of x (N, C, L); unequal parts overlap, None keeps an axis.
+    """The mean of each of `output_size` parts of `input` (N, C, L); unequal parts overlap, None keeps an axis.
 
     >>> import rollergen as rg
     >>> rg.ops.adaptive_avg_pool1d(rg.tensor("x", (1, 1, 4)), 2).shape
@@ -27,7 +27,7 @@ def adaptive_avg_pool1d(input: Tensor, output_size: Any, *, name: str | None = N
 
 
 def adaptive_avg_pool2d(input: Tensor, output_size: Any, *, name: str | None = None) -> Tensor:
-    """The mean of each of `output_size` parts of x (N, C, H, W); unequal parts overlap, None keeps an axis.
+    """The mean of each of `output_size` parts of `input` (N, C, H, W); unequal parts overlap, None keeps an axis.
 
     >>> import rollergen as rg
     >>> rg.ops.adaptive_avg_pool2d(rg.tensor("x", (1, 64, 9, 7)), (3, 2)).shape
@@ -37,7 +37,7 @@ def adaptive_avg_pool2d(input: Tensor, output_size: Any, *, name: str | None = N
 
 
 def adaptive_avg_pool3d(input: Tensor, output_size: Any, *, name: str | None = None) -> Tensor:
-    """The mean of each of `output_size` parts of x (N, C, D, H, W); unequal parts overlap, None keeps an axis.
+    """The mean of each of `output_size` parts of `input` (N, C, D, H, W); unequal parts overlap, None keeps an axis.
 
     >>> import rollergen as rg
     >>> rg.ops.adaptive_avg_pool3d(rg.tensor("x", (1, 4, 8, 9, 7)), (2, 3, 1)).shape
@@ -49,7 +49,7 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Any, *, name: str | None = N
 def adaptive_max_pool1d(
     input: Tensor, output_size: Any, return_indices: bool = False, *, name: str | None = None
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The largest element of each of `output_size` parts of x (N, C, L); unequal parts overlap, None keeps an axis.
+    """The largest element of each of `output_size` parts of `input` (N, C, L); parts may overlap, None keeps an axis.
 
     >>> import rollergen as rg
     >>> rg.ops.adaptive_max_pool1d(rg.tensor("x", (1, 1, 4)), 2).shape
@@ -61,7 +61,7 @@ def adaptive_max_pool1d(
 def adaptive_max_pool2d(
     input: Tensor, output_size: Any, return_indices: bool = False, *, name: str | None = None
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The largest element of each of `output_size` parts of x (N, C, H, W); unequal parts overlap, None keeps an axis.
+    """The largest element of each of `output_size` parts of `input` (N, C, H, W); None keeps an axis.
 
     >>> import rollergen as rg
     >>> rg.ops.adaptive_max_pool2d(rg.tensor("x", (1, 64, 9, 7)), (3, 2)).shape
@@ -73,7 +73,7 @@ def adaptive_max_pool2d(
 def adaptive_max_pool3d(
     input: Tensor, output_size: Any, return_indices: bool = False, *, name: str | None = None
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The largest element of each of `output_size` parts of x (N, C, D, H, W); parts may overlap, None keeps an axis.
+    """The largest element of each of `output_size` parts of `input` (N, C, D, H, W); None keeps an axis.
 
     >>> import rollergen as rg
     >>> rg.ops.adaptive_max_pool3d(rg.tensor("x", (1, 4, 8, 9, 7)), (2, 3, 1)).shape

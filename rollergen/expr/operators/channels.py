@@ -17,7 +17,7 @@ def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: Number = 1e-5, *,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """``(x - mean) * rsqrt(var + eps) * weight[c] + bias[c]`` of x (N, C, ...), mean and variance of `num_groups`
+    """``(x - mean) * rsqrt(var + eps) * weight[c] + bias[c]`` of `input` (N, C, ...), mean and variance of `num_groups`
     groups of neighbouring channels each (Wu and He, arXiv:1803.08494).
 
     >>> import rollergen as rg
@@ -53,7 +53,7 @@ def instance_norm(
     weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True, momentum: Number = 0.1,
     eps: Number = 1e-5, *, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """`group_norm` of every channel by itself: x (N, C, ...), over the axes after C.
+    """`group_norm` of every channel by itself: `input` (N, C, ...), over the axes after C.
 
     Without `use_input_stats` it is `batch_norm` with the running statistics.
 
@@ -81,7 +81,7 @@ def instance_norm(
 def local_response_norm(
     input: Tensor, size: int, alpha: Number = 1e-4, beta: Number = 0.75, k: Number = 1.0, *, name: str | None = None
 ) -> Tensor:
-    """``x / (k + alpha * mean of x^2 over `size` neighbouring channels) ** beta`` of x (N, C, ...), beyond C 0.
+    """``x / (k + alpha * mean of x^2 over `size` neighbouring channels) ** beta`` of `input` (N, C, ...), beyond C 0.
 
     >>> import rollergen as rg
     >>> rg.ops.local_response_norm(rg.tensor("x", (1, 1, 1)), 1, 1, 1, 0).evaluate([[[4.0]]])

@@ -138,7 +138,8 @@ def linear(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, *, acc: Any = None, dtype: Any = None,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """``y[..., n] = sum_k x[..., k] * weight[n, k] + bias[n]``: x (..., K), weight (N, K), bias (N,) into (..., N).
+    """``y[..., n] = sum_k x[..., k] * weight[n, k] + bias[n]``:
+    `input` (..., K), weight (N, K), bias (N,) into (..., N).
 
     A weight (K,) and a bias () give one number for each row: (...).
 

@@ -27,7 +27,7 @@ def conv1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
     dilation: Setting = 1, groups: int = 1, *, acc: Any = None, dtype: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Convolution of x (N, C, L) with weight (F, C / groups, K) into (N, F, OL); arguments as `conv2d`.
+    """Convolution of `input` (N, C, L) with weight (F, C / groups, K) into (N, F, OL); arguments as `conv2d`.
 
     >>> import rollergen as rg
     >>> rg.ops.conv1d(rg.tensor("x", (1, 1, 4)), rg.tensor("w", (1, 1, 2))).evaluate([[[1, 2, 3, 4]]], [[[1, 10]]])
@@ -40,7 +40,7 @@ def conv2d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
     dilation: Setting = 1, groups: int = 1, *, acc: Any = None, dtype: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Convolution of x (N, C, H, W) with weight (F, C / groups, KH, KW) into (N, F, OH, OW), plus bias (F,).
+    """Convolution of `input` (N, C, H, W) with weight (F, C / groups, KH, KW) into (N, F, OH, OW), plus bias (F,).
 
     `stride`, `padding` and `dilation` are one number or (vertical, horizontal); `padding` may be
     "valid" (none), "same" (OH = ceil(H / stride), the odd row or column at the end), "same_lower" (at the
@@ -60,7 +60,7 @@ def conv3d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
     dilation: Setting = 1, groups: int = 1, *, acc: Any = None, dtype: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Convolution of x (N, C, D, H, W) with weight (F, C / groups, KD, KH, KW); arguments as `conv2d`.
+    """Convolution of `input` (N, C, D, H, W) with weight (F, C / groups, KD, KH, KW); arguments as `conv2d`.
 
     >>> import rollergen as rg
     >>> rg.ops.conv3d(rg.tensor("x", (1, 3, 8, 9, 10)), rg.tensor("w", (4, 3, 3, 3, 3)), padding=1).shape
@@ -73,7 +73,7 @@ def depthwise_conv2d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
     dilation: Setting = 1, *, acc: Any = None, dtype: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Every channel of x (N, C, H, W) with M filters of its own, weight (C * M, 1, KH, KW), into (N, C * M, OH, OW).
+    """Each channel of `input` (N, C, H, W) with M filters of its own, weight (C * M, 1, KH, KW): (N, C * M, OH, OW).
 
     M is the channel multiplier: channel c gives the outputs c * M to c * M + M - 1.  Other arguments as `conv2d`.
 
@@ -97,7 +97,7 @@ def conv_transpose1d(
     output_padding: Setting = 0, groups: int = 1, dilation: Setting = 1, *, acc: Any = None, dtype: Any = None,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The transpose of `conv1d`: x (N, C, L), weight (C, F / groups, K) into (N, F, OL); as `conv_transpose2d`.
+    """The transpose of `conv1d`: `input` (N, C, L), weight (C, F / groups, K) into (N, F, OL); as `conv_transpose2d`.
 
     >>> import rollergen as rg
     >>> x, w = rg.tensor("x", (1, 1, 2)), rg.tensor("w", (1, 1, 2))
@@ -113,7 +113,7 @@ def conv_transpose2d(
     output_padding: Setting = 0, groups: int = 1, dilation: Setting = 1, *, acc: Any = None, dtype: Any = None,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The transpose of `conv2d`: x (N, C, H, W), weight (C, F / groups, KH, KW) into (N, F, OH, OW).
+    """The transpose of `conv2d`: `input` (N, C, H, W), weight (C, F / groups, KH, KW) into (N, F, OH, OW).
 
     OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.  Nothing is multiplied by
     inserted zeros: with a stride, all products of pixels and taps are one matrix product, of which each
@@ -136,7 +136,7 @@ def conv_transpose3d(
     output_padding: Setting = 0, groups: int = 1, dilation: Setting = 1, *, acc: Any = None, dtype: Any = None,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The transpose of `conv3d`: x (N, C, D, H, W), weight (C, F / groups, KD, KH, KW); as `conv_transpose2d`.
+    """The transpose of `conv3d`: `input` (N, C, D, H, W), weight (C, F / groups, KD, KH, KW); as `conv_transpose2d`.
 
     >>> import rollergen as rg
     >>> x, w = rg.tensor("x", (1, 8, 3, 4, 5)), rg.tensor("w", (8, 4, 2, 2, 2))

@@ -256,7 +256,7 @@ def abs(input: Tensor, *, name: str | None = None) -> Tensor:
 
 
 def round(input: Tensor, *, decimals: int = 0, name: str | None = None) -> Tensor:
-    """Nearest integer, ties to even, or with `decimals` the nearest multiple of a power of ten; integers are whole.
+    """Nearest integer, ties to even, or with `decimals` the nearest multiple of a power of ten; integers stay.
 
     >>> import rollergen as rg
     >>> rg.ops.round(rg.tensor("x", (2,))).evaluate([0.5, 2.6])
@@ -292,7 +292,7 @@ def pointwise(function: str) -> Callable[..., Tensor]:
 
     given, found = row.example
     operator.__name__ = operator.__qualname__ = function
-    of = "integers are whole" if row.jumps else "of integers in float32"
+    of = "integers stay as they are" if row.jumps else "of integers in float32"
     operator.__doc__ = f"""{row.meaning} of every element, any shape; {of}.
 
     >>> import rollergen as rg

@@ -144,7 +144,7 @@ _ROWS = (
     Formula("frac", "Fractional part, input - trunc(input)", ("[1.5, -1.5]", "array([ 0.5, -0.5])"),
             lambda v: v - rg.select(v < 0, -rg.floor(-v), rg.floor(v)), takes="float"),
     Formula("sign", "Sign: -1, 0 or 1", ("[2.5, -0.5]", "array([ 1., -1.])"), _sign, takes="any"),
-    Formula("isnan", "Whether input is NaN", ("[0.0, 1.0]", "array([False, False])"), lambda v: v != v,
+    Formula("isnan", "Whether input is NaN", ("[0.0, float('nan')]", "array([False,  True])"), lambda v: v != v,
             takes="test"),
     Formula("isinf", "Whether input is infinite", ("[0.0, 1.0]", "array([False, False])"),
             lambda v: rg.abs(v) == math.inf, takes="test"),
@@ -179,7 +179,7 @@ _ROWS = (
             takes="number"),
     Formula("fmax", "The larger of two, a number rather than NaN", ("[1.0, 2.0]", "array([1., 2.])"),
             _fmax, operands=2, takes="any"),
-    Formula("atan2", "Angle of the point (other, input) from the first axis", ("[0.0, 0.0]", "array([0., 0.])"),
+    Formula("atan2", "Angle (radians) of the point (other, input) to the first axis", ("[0.0, 0.0]", "array([0., 0.])"),
             rg.atan2, operands=2),
     Formula("softplus", "log(1 + exp(beta input)) / beta, input itself where beta input exceeds threshold",
             ("[40.0, 99.0]", "array([40., 99.])"), _softplus, {"beta": 1.0, "threshold": 20.0}, takes="float"),
@@ -237,13 +237,14 @@ def operator(row: Formula) -> Callable[..., Tensor]:
     )
     applied.__name__ = applied.__qualname__ = row.name
     of = {
-        "float": "floating values", "real": "integers in float32", "number": "numbers", "integer": "integers",
+        "float": "floating values", "real": "of integers in float32", "number": "numbers", "integer": "integers",
     }.get(row.takes, "any values")  # fmt: skip
     whole = row.takes == "integer"
     arguments = "".join(", 5, 7" for _ in range(row.name == "threshold"))
     arguments += (", 1" if whole else ", 1.0") * (row.operands - 1)
     shape = '(2,), "int32"' if whole else "(2,)"
-    applied.__doc__ = f"""{row.meaning}, element by element; {of}, any shape, broadcast as NumPy does.
+    together = ", broadcast as NumPy does" if row.operands > 1 else ""
+    applied.__doc__ = f"""{row.meaning}, element by element; {of}, any shape{together}.
 
     >>> import rollergen as rg
     >>> rg.ops.{row.name}(rg.tensor("x", {shape}){arguments}).evaluate({row.example[0]})

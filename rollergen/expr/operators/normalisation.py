@@ -124,7 +124,7 @@ def batch_norm(
     bias: Tensor | None = None, training: bool = False, momentum: Number = 0.1, eps: Number = 1e-5, *,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """``(x - mean[c]) * (rsqrt(var[c] + eps) * weight[c]) + bias[c]`` for the channels c of x (N, C, ...).
+    """``(x - mean[c]) * (rsqrt(var[c] + eps) * weight[c]) + bias[c]`` for the channels c of `input` (N, C, ...).
 
     With `training`, mean and variance (of the population) are those of x itself; then running statistics, which a
     call of torch's would change, are None, and `momentum` means nothing.

@@ -21,7 +21,7 @@ def max_pool1d(
     input: Tensor, kernel_size: Setting, stride: Setting | None = None, padding: Setting | str = 0,
     dilation: Setting = 1, ceil_mode: bool = False, return_indices: bool = False, *, name: str | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    """The largest element of each window of x (N, C, L); arguments as `max_pool2d`.
+    """The largest element of each window of `input` (N, C, L); arguments as `max_pool2d`.
 
     >>> import rollergen as rg
     >>> rg.ops.max_pool1d(rg.tensor("x", (1, 1, 4)), 2).evaluate([[[1, 3, 4, 2]]])
@@ -35,7 +35,7 @@ def max_pool2d(
     input: Tensor, kernel_size: Setting, stride: Setting | None = None, padding: Setting | str = 0,
     dilation: Setting = 1, ceil_mode: bool = False, return_indices: bool = False, *, name: str | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    """The largest element of each window of x (N, C, H, W) or (C, H, W) into (N, C, OH, OW); NaN if any is.
+    """The largest element of each window of `input` (N, C, H, W) or (C, H, W) into (N, C, OH, OW); NaN if any is.
 
     `kernel_size`, `stride` (None: the kernel's size), `padding` and `dilation` are one number or (vertical,
     horizontal); padding never wins.  `ceil_mode` keeps a last window that is cut off by the border.  With
@@ -55,7 +55,7 @@ def max_pool3d(
     input: Tensor, kernel_size: Setting, stride: Setting | None = None, padding: Setting | str = 0,
     dilation: Setting = 1, ceil_mode: bool = False, return_indices: bool = False, *, name: str | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    """The largest element of each window of x (N, C, D, H, W); arguments as `max_pool2d`.
+    """The largest element of each window of `input` (N, C, D, H, W); arguments as `max_pool2d`.
 
     >>> import rollergen as rg
     >>> rg.ops.max_pool3d(rg.tensor("x", (1, 4, 8, 8, 8)), 2).shape
@@ -69,7 +69,7 @@ def avg_pool1d(
     input: Tensor, kernel_size: Setting, stride: Setting | None = None, padding: Setting | str = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window of x (N, C, L), floating; arguments as `avg_pool2d`.
+    """The mean of each window of `input` (N, C, L), floating; arguments as `avg_pool2d`.
 
     >>> import rollergen as rg
     >>> rg.ops.avg_pool1d(rg.tensor("x", (1, 1, 4)), 2).evaluate([[[1, 3, 4, 2]]])
@@ -84,7 +84,7 @@ def avg_pool2d(
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window of x (N, C, H, W) or (C, H, W), floating, into (N, C, OH, OW); as `max_pool2d`.
+    """The mean of each window of `input` (N, C, H, W) or (C, H, W), floating, into (N, C, OH, OW); as `max_pool2d`.
 
     Zeros of the padding count as elements, unless `count_include_pad` is False; what `ceil_mode` adds beyond
     the padding never counts.  `divisor_override` divides by itself instead.
@@ -102,7 +102,7 @@ def avg_pool3d(
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window of x (N, C, D, H, W), floating; arguments as `avg_pool2d`.
+    """The mean of each window of `input` (N, C, D, H, W), floating; arguments as `avg_pool2d`.
 
     >>> import rollergen as rg
     >>> rg.ops.avg_pool3d(rg.tensor("x", (1, 4, 8, 8, 8)), 2).shape
@@ -184,7 +184,7 @@ def _avg_pool(
 
 
 def global_avg_pool(input: Tensor, keepdim: bool = True, *, name: str | None = None) -> Tensor:
-    """The mean of every channel of x (N, C, ...), floating, into (N, C, 1, ...), or (N, C) without `keepdim`.
+    """The mean of every channel of `input` (N, C, ...), floating, into (N, C, 1, ...), or (N, C) without `keepdim`.
 
     >>> import rollergen as rg
     >>> rg.ops.global_avg_pool(rg.tensor("x", (2, 64, 7, 7))).shape
@@ -194,7 +194,7 @@ def global_avg_pool(input: Tensor, keepdim: bool = True, *, name: str | None = N
 
 
 def global_max_pool(input: Tensor, keepdim: bool = True, *, name: str | None = None) -> Tensor:
-    """The largest element of every channel of x (N, C, ...) into (N, C, 1, ...), or (N, C) without `keepdim`.
+    """The largest element of every channel of `input` (N, C, ...) into (N, C, 1, ...), or (N, C) without `keepdim`.
 
     >>> import rollergen as rg
     >>> rg.ops.global_max_pool(rg.tensor("x", (2, 64, 7, 7)), keepdim=False).shape

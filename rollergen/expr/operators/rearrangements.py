@@ -264,7 +264,7 @@ def unfold(
     input: Tensor, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1,
     padding: int | Sequence[int] = 0, stride: int | Sequence[int] = 1, *, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Windows of x (N, C, H, W) or (C, H, W) as columns (N, C KH KW, windows): torch.nn.functional's, im2col.
+    """Windows of `input` (N, C, H, W) or (C, H, W) as columns (N, C KH KW, windows): torch.nn.functional's, im2col.
 
     >>> import rollergen as rg
     >>> rg.ops.unfold(rg.tensor("x", (1, 3, 5, 5)), 3, padding=1).shape

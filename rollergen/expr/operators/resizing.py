@@ -80,7 +80,7 @@ def interpolate(
     align_corners: bool | None = None, recompute_scale_factor: bool | None = None, antialias: bool = False, *,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """x (N, C, L), (N, C, H, W) or (N, C, D, H, W) with its last axes of another `size`, or times `scale_factor`.
+    """`input` (N, C, L), (N, C, H, W) or (N, C, D, H, W) with its last axes of another `size`, or times `scale_factor`.
 
     `mode` is "nearest", "nearest-exact", "area" (`adaptive_avg_pool2d` and its kin), or, for one, two and three axes,
     "linear", "bilinear" (or "bicubic") and "trilinear", where `align_corners` says that the corners' elements stay;
