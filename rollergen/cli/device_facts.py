@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import inf
 
 import click
 from rich.table import Column, Table
@@ -101,7 +102,7 @@ def loaded(device: str) -> Device:
 
 
 def parse_settings(words: Sequence[str]) -> dict[str, float]:
-    """``units=120`` as path and number; ArgumentError for anything else."""
+    """``units=120`` as path and number; ArgumentError for anything else, and for what no figure can be."""
     found: dict[str, float] = {}
     for word in words:
         path, _, text = word.partition("=")
@@ -109,4 +110,6 @@ def parse_settings(words: Sequence[str]) -> dict[str, float]:
             found[path] = float(text)
         except ValueError:
             raise ArgumentError(f"{word!r} sets nothing; expected figure=number, such as units=120") from None
+        if not 0 <= found[path] < inf:
+            raise ArgumentError(f"{path} is {text}; expected a finite number of at least 0")
     return found

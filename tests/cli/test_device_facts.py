@@ -65,6 +65,7 @@ def test_whole_figures_change_in_whole_steps():
         (["what-if", "v100", "relu", "shape=64", "--set", "units"], "'units' sets nothing; expected figure=number"),
         (["what-if", "v100", "relu", "shape=64", "--set", "unit=3"], "did you mean units"),
         (["what-if", "v100", "relu", "shape=64", "--set", "units=nan"], "units is nan"),
+        (["new", "mine", "--no-ask", "--set", "units=-4"], "units is -4; expected a finite number of at least 0"),
         (["what-if", "v100", "relu", "shape=64"], "nothing is set; expected --set FIGURE=VALUE, or all"),
         (["what-if", "all", "relu", "shape=64", "--set", "units=3"], "--set units=3 has no device"),
         (["what-if", "all", "relu", "shape=64", "--plot", "a.txt"], "a.txt is no picture; expected a file in .svg"),
