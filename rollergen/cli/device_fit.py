@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=NewFile(), metavar="FILE.json", help="Write the corrected spec; else nothing is.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.json.")
 @click.option("--programs", default=300, show_default=True, type=click.IntRange(6), help="Of the records, at most.")
-@click.option("--figures", type=click.IntRange(1, 20), help="At most; default: few.")
+@click.option("--figures", type=click.IntRange(1, 20), help="Figures to correct, at most.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 def fit_command(
     device: str, records: tuple[Path, ...], output: Path | None, force: bool, programs: int, figures: int | None,
