@@ -25,20 +25,19 @@ from rollergen.program.check import check
 from rollergen.program.model.counts import Counted, price_counts
 from rollergen.program.model.together import price_stages
 from rollergen.program.rprogram import RProgram
+from rollergen.sizes.cover import CLOSE, cover, of_orders
 from rollergen.sizes.plan import Plan, follows, open_buffers, plan_of
-from rollergen.sizes.samples import sampled_sizes
+from rollergen.sizes.samples import Between, sampled_sizes, sizes_between
 
-CLOSE = 1.05
-"""Times the best constructed prediction: programs that are closer are not told apart (measured: first choices at 114
-sizes are 26 to 83 programs, most within 5 % of each other)."""
 PROGRAMS, PROGRAMS_OF_SEVERAL = 8, 12
 """Programs that are kept at most, of one dim and of several: each is compiled, and packs constants of its own."""
 _EACH, _MORE = 6, 10
 """Best programs constructed at each sampled size: often one is the first of its neighbours.  More, where none of them
 is a plan: one whose packed panels run on from one row into the next has a number of panels that no count tells."""
-_BETWEEN = 128
-"""Further sizes, evenly spread, at which the plans are priced but nothing is constructed: what is constructed there is
-at most 1.3 % faster than the best of the plans at 95 of 100 sizes."""
+_STEP = 1.01
+"""Where the best known plan takes so much longer than at the size before, another one may be better."""
+_ROUND, _MOST = 8, 64
+"""Sizes of one round that are constructed, and of all."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +159,9 @@ def regime_map(
 
 @dataclass(frozen=True)
 class Choice:
-    """Plans among which a map's are chosen, and the sizes by which they are: ``seconds`` and ``best`` at the sampled
-    ones as a `RegimeMap` has them; ``loss`` and ``weights`` at these and at those between them."""
+    """Plans among which a map's are chosen, and the sizes by which they are: ``seconds`` and ``best`` at those at which
+    programs were constructed, as a `RegimeMap` has them; ``loss`` at all at which plans were priced, with two
+    ``weights`` of each (see `cover`)."""
 
     plans: tuple[Plan, ...]
     sizes: tuple[Mapping[str, int], ...]
@@ -169,7 +169,7 @@ class Choice:
     seconds: np.ndarray
     best: np.ndarray
     loss: np.ndarray
-    weights: np.ndarray
+    weights: tuple[np.ndarray, np.ndarray]
     device: Device
 
     def map(self, most: int) -> RegimeMap | None:
@@ -177,7 +177,7 @@ class Choice:
         size are dropped."""
         alive = list(range(len(self.plans)))
         while alive:
-            kept = [alive[n] for n in cover(self.loss[alive], most, self.weights)]
+            kept = [alive[n] for n in cover(self.loss[alive], most, *self.weights)]
             broken = [n for n in kept if not _stands(self.plans[n], self.counts, self.device)]
             if not broken:
                 plans = tuple(self.plans[n] for n in kept)
@@ -189,54 +189,93 @@ class Choice:
 def choice_of(
     expression: Expression, device: Device, options: BuildOptions, extra: Mapping[str, Iterable[int]] | None = None
 ) -> Choice | None:
-    """Plans constructed at the sampled sizes; None where there are none."""
-    reference = Reference(expression, device)
-    constructed: dict[int, tuple[Mapping[str, int], float]] = {}
-    plans: dict[RProgram, Plan] = {}
-    apart = replace(options, shapes=replace(options.shapes, chains=False))  # chains are no plans
-    most_rows = expression.count({name: one.high for name, one in expression.dims.items()})
+    """Plans constructed at sampled sizes, and where the best of them takes longer all at once; None where there are
+    none."""
+    every = sizes_between(expression.dims)
+    pool = Pool(expression, device, options, every)
     for sizes in sampled_sizes(expression.dims, extra):
-        buffers = reference.open_at(sizes)
+        pool.construct(sizes)
+    while pool.plans and (wanted := pool.steps()[: min(_ROUND, _MOST - len(pool.constructed))]):
+        for count in wanted:
+            pool.construct(every[count].sizes)
+    return pool.choice() if pool.plans else None
+
+
+class Pool:
+    """Plans constructed at some sizes, and their prices at these and at the sizes in ``every``, by count."""
+
+    def __init__(
+        self, expression: Expression, device: Device, options: BuildOptions, every: Mapping[int, Between]
+    ) -> None:
+        self._expression, self._options, self._every = expression, options, every
+        self._device, self._given = limited(device, options), device
+        self._reference = Reference(expression, device)
+        self._most_rows = expression.count({name: one.high for name, one in expression.dims.items()})
+        self._programs: set[RProgram] = set()
+        self._seconds = np.empty((0, len(every)))
+        self._tried: set[int] = set()
+        self.plans: list[Plan] = []
+        self.constructed: dict[int, tuple[Mapping[str, int], float]] = {}
+
+    def construct(self, sizes: Mapping[str, int]) -> None:
+        """Adds the plans constructed at these sizes, if the expression there is that at others."""
+        count = self._expression.count(sizes)
+        self._tried.add(count)
+        buffers = self._reference.open_at(sizes)
         if buffers is None:
-            continue
-        count = expression.count(sizes)
-        outputs, inputs = expression.at(sizes)
-        graph = planned(outputs, device, apart, inputs)  # type: ignore[arg-type]
-        fastest, found = open_plans(graph, buffers, count, most_rows, device, options)
-        constructed[count] = sizes, priced([fastest], limited(device, options))[0]
+            return
+        options = replace(self._options, shapes=replace(self._options.shapes, chains=False))  # chains are no plans
+        outputs, inputs = self._expression.at(sizes)
+        graph = planned(outputs, self._given, options, inputs)  # type: ignore[arg-type]
+        fastest, found = open_plans(graph, buffers, count, self._most_rows, self._given, self._options)
+        self.constructed[count] = sizes, priced([fastest], self._device)[0]
         for plan in found:
-            plans.setdefault(plan.largest(device), plan)
-    if not plans:
-        return None
-    between = between_counts(tuple(constructed)) if len(expression.dims) == 1 else ()
-    return _compared(tuple(plans.values()), constructed, between, limited(device, options))
+            program = plan.largest(self._given)
+            if program not in self._programs:
+                self._programs.add(program)
+                self.plans.append(plan)
 
+    def steps(self) -> list[int]:
+        """Counts at which nothing was constructed, and at which the best of the plans takes longer all at once than at
+        the count before: those first where that is most, at most counts."""
+        self._price()
+        least, counts = self._seconds.min(axis=0), [*self._every]
+        found = []
+        with np.errstate(divide="ignore", invalid="ignore"):
+            longer = least[1:] / least[:-1]
+        for before in np.flatnonzero(longer > _STEP).tolist():
+            at = before + 1
+            above = np.flatnonzero(least[at:] > least[at] * _STEP)
+            width = int(above[0]) if len(above) else len(counts) - at
+            if counts[at] not in self._tried:
+                found.append((np.log(longer[before]) * width, counts[at]))
+        return [count for _, count in sorted(found, reverse=True)]
 
-def _compared(
-    plans: tuple[Plan, ...],
-    constructed: Mapping[int, tuple[Mapping[str, int], float]],
-    between: tuple[int, ...],
-    device: Device,
-) -> Choice:
-    """Those of the plans that are the fastest at some sampled count.  At the counts `between`, at which nothing is
-    constructed, the fastest of them is what others are compared with."""
-    counts, best = tuple(constructed), np.array([seconds for _, seconds in constructed.values()])
-    seconds = prices_of(plans, counts, device)
-    fastest = np.flatnonzero((seconds <= seconds.min(axis=0) * (1 + 1e-9)).any(axis=1))
-    plans, seconds = tuple(plans[n] for n in fastest), seconds[fastest]
-    more = prices_of(plans, between, device)
-    every, least = np.concatenate([seconds, more], axis=1), np.concatenate([best, more.min(axis=0)])
-    loss = np.divide(every, least, out=np.ones_like(every), where=least > 0)  # outputs without elements take no time
-    order = np.argsort((*counts, *between))
-    weights = stands_for(sorted((*counts, *between)))
-    sizes = tuple(sizes for sizes, _ in constructed.values())
-    return Choice(plans, sizes, counts, seconds, best, loss[:, order], weights, device)
+    def choice(self) -> Choice:
+        """Those of the plans that are close to the fastest at some count."""
+        self._price()
+        counts = tuple(sorted(self.constructed))
+        sizes, best = zip(*[self.constructed[count] for count in counts], strict=True)
+        between = [count for count in self._every if count not in self._tried]
+        own = prices_of(self.plans, counts, self._device)
+        more = self._seconds[:, [n for n, count in enumerate(self._every) if count not in self._tried]]
+        every = np.concatenate([own, more], axis=1)
+        least = np.concatenate([np.minimum(best, own.min(axis=0)), more.min(axis=0)])
+        near = np.flatnonzero((every <= least * CLOSE).any(axis=1))
+        # Outputs without elements take no time.
+        loss = np.divide(every, least, out=np.ones_like(every), where=least > 0)
+        order = np.argsort((*counts, *between))
+        ascending = sorted((*counts, *between))
+        weights = np.array([self._every[count].weight if count in self._every else 0 for count in ascending])
+        return Choice(
+            tuple(self.plans[n] for n in near), sizes, counts, own[near], np.array(best), loss[near][:, order],
+            (weights, of_orders(ascending)), self._device,
+        )  # fmt: skip
 
-
-def between_counts(counts: Sequence[int]) -> tuple[int, ...]:
-    """Counts that lie evenly between the first and the last of these, and are none of them."""
-    spread = np.linspace(counts[0], counts[-1], _BETWEEN).round().astype(int).tolist()
-    return tuple(sorted({*spread} - {*counts}))
+    def _price(self) -> None:
+        """Prices the plans that are new."""
+        new = self.plans[len(self._seconds) :]
+        self._seconds = np.concatenate([self._seconds, prices_of(new, [*self._every], self._device)])
 
 
 def prices_of(plans: Sequence[Plan], counts: Sequence[int], device: Device) -> np.ndarray:
@@ -263,70 +302,3 @@ def _stands(plan: Plan, counts: Sequence[int], device: Device) -> bool:
         drop(f"a plan constructed at {plan.count}", error)
         return False
     return True
-
-
-_NONE = 1e6
-"""As a loss: of sizes that no program serves yet."""
-
-
-def stands_for(counts: Sequence[int]) -> np.ndarray:
-    """How much each of the ascending counts matters: the more, the more counts lie nearer to it than to the others.
-
-    Small ones are sampled densely, as tiles differ most there: nearly half of the samples of 4096 sizes are below 128.
-    If all samples weighed alike, too many programs would be for these; if all sizes did, the smallest would be lost.
-    """
-    middles = (np.array(counts[1:]) + np.array(counts[:-1])) / 2
-    reach = np.diff(np.array([counts[0] - 0.5, *middles, counts[-1] + 0.5]))
-    return reach**_EVENLY  # type: ignore[no-any-return]
-
-
-_EVENLY = 0.75
-"""0: every sampled count weighs alike; 1: every count.  A product of S x 1024 x 1024, 8 programs, 80 random sizes, mean
-and 95th percentile of the loss at 0, .75 and 1: v100 1.032 and 1.059, 1.011 and 1.033, 1.011 and 1.033; h200 1.024 and
-1.089, 1.022 and 1.068, 1.014 and 1.066."""
-
-
-def cover(loss: np.ndarray, most: int, weights: np.ndarray | None = None) -> list[int]:
-    """Rows of which, in each column, the least is close to 1: greedily the one that helps most, until none is far; then
-    each is exchanged for another while that makes them better together (`_far`).
-
-    ``loss``: seconds of each plan over the best's [plans, counts]; ``weights``: of the counts.
-    """
-    weights = np.ones(loss.shape[1]) if weights is None else weights
-    logs = np.log(np.clip(loss, 1.0, _NONE))
-    chosen: list[int] = []
-    least = np.full(loss.shape[1], np.inf)
-    while len(chosen) < most and (not chosen or least.max() > np.log(CLOSE)):
-        with_one = np.minimum(logs, least)
-        number = int(((with_one**2 * weights).sum(axis=1) + 1e-9 * with_one.sum(axis=1)).argmin())
-        if number in chosen:
-            break
-        chosen.append(number)
-        least = np.minimum(least, logs[number])
-    return _exchanged(chosen, logs, weights)
-
-
-def _exchanged(chosen: list[int], logs: np.ndarray, weights: np.ndarray) -> list[int]:
-    far, before = float(_far(logs[chosen].min(axis=0), weights)), np.inf
-    while far < before:
-        before = far
-        for place in range(len(chosen)):
-            others = logs[[*chosen[:place], *chosen[place + 1 :]]].min(axis=0, initial=np.log(_NONE))
-            each = _far(np.minimum(logs, others), weights)
-            if each.min() < far - 1e-9:
-                chosen[place], far = int(each.argmin()), float(each.min())
-    return chosen
-
-
-_TENTH, _OF_TENTH = 0.1, 0.4
-"""The share of the counts by the worst of which a map is judged too, and what these weigh beside the mean of all, which
-is some .4 of theirs.  Products of h200, 8 programs, 300 random sizes, mean and 95th percentile, by squares chosen
-greedily: 1.042 and 1.109, 1.039 and 1.142; so: 1.024 and 1.099, 1.025 and 1.124."""
-
-
-def _far(logs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """How far losses are from 1, their logarithms in the last axis: the mean, and that of the worst tenth."""
-    order = np.argsort(-logs, axis=-1)
-    share, ordered = weights[order] / weights.sum(), np.take_along_axis(logs, order, axis=-1)
-    within = np.clip(_TENTH - (np.cumsum(share, axis=-1) - share), 0.0, share)
-    return (ordered * (share + within / _TENTH * _OF_TENTH)).sum(axis=-1)  # type: ignore[no-any-return]

@@ -1,35 +1,36 @@
-"""The sizes at which programs are constructed."""
+"""The sizes at which programs are constructed first, and those at which they are priced."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
+from typing import NamedTuple
+
+import numpy as np
 
 from rollergen.expr.dims import Dim
 
-_SMALL = 16
-"""Below, each size has tiles of its own."""
-_LARGE = 256
-"""From here on there are several waves of blocks, and the last one may be nearly empty: sizes lie closer."""
-_MOST = 80
-"""Counts at which programs are constructed: the time of a build is theirs."""
+_SMALL = 6
+"""Up to here, each size has tiles of its own."""
+_FIRST = 24
+"""Counts of several dims at which programs are constructed first."""
+_BETWEEN = 1024
+"""Sizes at which plans are priced: steps of the best one's time, which are as wide as a wave of blocks, are seen."""
 
 
 def samples(low: int, high: int) -> list[int]:
-    """Sizes from `low` to `high`: the small ones, powers of 2 and 1.5 of them, one more of each, and odd ones.
+    """Sizes from `low` to `high`: small ones, powers of 2, and what lies between two of these where it is small.
 
-    Tiles change with the size's order of magnitude, with what divides it, and with how full the last wave of blocks is.
+    Few: where else programs are constructed follows from the prices of these.
 
     >>> samples(1, 40)
-    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 21, 24, 25, 31, 32, 33, 39, 40]
+    [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 40]
     """
-    wanted = {low, high, high - 1, *range(1, _SMALL + 1)}
-    power = _SMALL
+    wanted = {low, high, *range(1, _SMALL + 1)}
+    power = 8
     while power <= high:
-        wanted |= {power, power + 1, power * 3 // 2, power * 3 // 2 + 1, 2 * power - 1, (power * 5 // 4) | 1}
-        if power >= _LARGE:
-            wanted |= {power * 9 // 8, power * 7 // 4}
+        wanted |= {power, power * 3 // 2} if power < 64 else {power}
         power *= 2
     return sorted(size for size in wanted if low <= size <= high)
 
@@ -39,8 +40,6 @@ def sampled_sizes(
 ) -> list[dict[str, int]]:
     """Sizes of all dims, none with the same product as another, and those of `extra` among them."""
     of_each = {name: samples(one.low, one.high) for name, one in dims.items()}
-    if len(dims) > 1:
-        of_each = {name: _spread(some, 12) for name, some in of_each.items()}
     for name, own in (extra or {}).items():
         of_each[name] = sorted({*of_each[name], *own})
     found: dict[int, dict[str, int]] = {}
@@ -48,8 +47,31 @@ def sampled_sizes(
         found.setdefault(prod(sizes), dict(zip(of_each, sizes, strict=True)))
     counts = sorted(found)
     wanted = {prod(sizes) for sizes in product(*(tuple(own) for own in (extra or {}).values()))} if extra else set()
-    kept = counts if len(counts) <= _MOST else sorted({*_spread(counts, _MOST), *(wanted & {*counts})})
+    kept = counts if len(dims) == 1 else sorted({*_spread(counts, _FIRST), *(wanted & {*counts})})
     return [found[count] for count in kept]
+
+
+class Between(NamedTuple):
+    """Sizes of a count, and the share of all sizes that have it or one near it."""
+
+    sizes: Mapping[str, int]
+    weight: float
+
+
+def sizes_between(dims: Mapping[str, Dim]) -> dict[int, Between]:
+    """Sizes that lie evenly in the range of each dim, by their ascending counts."""
+    spread, left = dict[str, list[int]](), _BETWEEN
+    for number, (name, one) in enumerate(sorted(dims.items(), key=lambda item: item[1].high - item[1].low)):
+        each = np.linspace(one.low, one.high, round(left ** (1 / (len(dims) - number)))).round().astype(int)
+        spread[name] = sorted({*each.tolist()})
+        left = max(1, left // len(spread[name]))
+    found: dict[int, Between] = {}
+    for sizes in product(*spread.values()):
+        count = prod(sizes)
+        before = found.get(count)
+        named = dict(zip(spread, sizes, strict=True)) if before is None else before.sizes
+        found[count] = Between(named, 1.0 if before is None else before.weight + 1.0)
+    return dict(sorted(found.items()))
 
 
 def _spread(some: Sequence[int], count: int) -> list[int]:

@@ -5,9 +5,12 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, BundleError, ExpressionError, ShapeError
+from rollergen.options import BuildOptions
 from rollergen.sizes import regime
-from rollergen.sizes.regime import cover, stands_for
-from rollergen.sizes.samples import sampled_sizes, samples
+from rollergen.sizes.cover import cover, of_orders
+from rollergen.sizes.regime import Expression, Pool
+from rollergen.sizes.samples import Between, sampled_sizes, samples, sizes_between
+from rollergen.targets import resolve
 
 T = rg.tensor
 
@@ -145,33 +148,52 @@ def test_few_programs_cover_all_sizes():
     assert cover(np.array([[np.inf, 1.0], [1.2, 1.3]]), 1) == [1]
 
 
-def test_a_program_is_kept_for_the_many_sizes_between_far_samples():
-    counts = (1, 2, 3, 4, 100, 200)
+def test_a_program_is_kept_for_the_many_sizes_that_a_sample_stands_for():
     loss = np.array([[1.0, 1.0, 1.0, 1.0, 1.25, 1.25], [1.2, 1.2, 1.2, 1.2, 1.0, 1.0]])
     assert cover(loss, 1) == [0]
-    assert cover(loss, 1, stands_for(counts)) == [1]
-    assert cover(loss[:, :4], 1, stands_for(counts[:4])) == [0]
-    assert list(stands_for((7,))) == [1.0]
+    assert cover(loss, 1, np.array([1, 1, 1, 1, 100, 100])) == [1]
 
 
-def test_the_programs_of_a_map_are_those_for_most_sizes_not_for_most_samples(monkeypatch):
-    counts = (1, 2, 3, 4, 100, 200)
-    seconds = np.array([[1.0, 1.0, 1.0, 1.0, 1.25, 1.25], [1.2, 1.2, 1.2, 1.2, 1.0, 1.0]])
-    monkeypatch.setattr(regime, "prices_of", lambda plans, at, device: seconds[:, : len(at)])
-    monkeypatch.setattr(regime, "_stands", lambda plan, counts, device: True)
-    constructed = {count: ({"S": count}, 1.0) for count in counts}
-    choice = regime._compared(("of samples", "of sizes"), constructed, (), None)
-    assert choice.map(1).plans == ("of sizes",)
+def test_a_program_is_kept_for_small_sizes_though_these_are_few():
+    counts = [2, 3, 4, *range(8, 4096, 8)]
+    small = np.array(counts) < 8
+    loss = np.stack([np.where(small, 3.0, 1.0), np.where(small, 1.0, 1.5), np.where(small, 3.0, 1.0001)])
+    assert cover(loss, 2, ~small * 1.0, of_orders(counts)) == [0, 1]
 
 
-def test_a_program_is_kept_for_sizes_at_which_nothing_is_constructed(monkeypatch):
+def test_sizes_that_are_served_badly_are_fewest():
+    """Rather one size far off than two of three beyond what is called far, though that is less in the mean."""
+    loss = np.array([[1.0, 1.0, 1.2], [1.08, 1.08, 1.0]])
+    assert cover(loss, 1) == [0]
+
+
+def test_a_map_is_of_all_sizes_not_of_those_at_which_programs_are_constructed(monkeypatch):
+    """Of two plans alike at the sizes that were constructed, that which is better between them."""
     at = {1: [1.0, 1.1], 9: [1.1, 1.0], 5: [2.0, 1.0]}
-    price = lambda plans, counts, device: np.array([at[count] for count in counts]).reshape(-1, 2).T
-    monkeypatch.setattr(regime, "prices_of", price)
+    priced = lambda plans, counts, device: np.array([at[count] for count in counts]).reshape(-1, 2).T[: len(plans)]
+    monkeypatch.setattr(regime, "prices_of", priced)
     monkeypatch.setattr(regime, "_stands", lambda plan, counts, device: True)
-    constructed = {1: ({"S": 1}, 1.0), 9: ({"S": 9}, 1.0)}
-    assert regime._compared(("a", "b"), constructed, (), None).map(1).plans == ("a",)
-    assert regime._compared(("a", "b"), constructed, (5,), None).map(1).plans == ("b",)
+    S = rg.dim("S", 1, 9)
+    y = rg.ops.relu(T("x", (S, 3)))
+    for between, wanted in (((), "a"), ((5,), "b")):
+        every = {count: Between({"S": count}, 1.0) for count in sorted((1, 9, *between))}
+        pool = Pool(Expression(y, None, y.dims), resolve("v100"), BuildOptions(), every)
+        pool.plans = ["a", "b"]
+        pool.constructed = {count: ({"S": count}, 1.0) for count in (1, 9)}
+        assert pool.choice().map(1).plans == (wanted,)
+
+
+def test_programs_are_constructed_where_the_best_known_one_takes_longer_all_at_once(monkeypatch):
+    S = rg.dim("S", 1, 9)
+    y = rg.ops.relu(T("x", (S, 3)))
+    every = {count: Between({"S": count}, 1.0) for count in range(1, 10)}
+    pool = Pool(Expression(y, None, y.dims), resolve("v100"), BuildOptions(), every)
+    pool.plans = ["a", "b"]
+    seconds = np.array([[1, 1, 1, 3, 3, 3, 3, 3, 3.1], [2, 2, 2, 2, 2, 2, 2, 3.2, 3.3]])
+    monkeypatch.setattr(regime, "prices_of", lambda plans, counts, device: seconds[: len(plans)])
+    assert pool.steps() == [4, 8, 9]
+    pool.construct({"S": 4})
+    assert 4 not in pool.steps()
 
 
 def test_programs_are_exchanged_for_what_is_better_together():
@@ -182,6 +204,17 @@ def test_programs_are_exchanged_for_what_is_better_together():
 
 def test_samples_have_the_ends_and_what_is_asked_for():
     assert samples(5, 5) == [5]
-    assert {1, 2, 127, 128, 129, 191, 4095, 4096} <= {*samples(1, 4096), 191}
+    assert {1, 2, 5, 128, 2048, 4095} <= {*samples(1, 4095)}
     dims = {"S": rg.dim("S", 1, 4096)}
     assert {"S": 77} in sampled_sizes(dims, {"S": [77]})
+
+
+def test_plans_are_priced_evenly_over_all_sizes():
+    one = sizes_between({"S": rg.dim("S", 3, 4096)})
+    assert min(one) == 3 and max(one) == 4096 and max(np.diff([*one])) <= 5
+    assert {each.weight for each in one.values()} == {1.0}
+    two = sizes_between({"B": rg.dim("B", 1, 8), "S": rg.dim("S", 1, 512)})
+    assert max(two) == 8 * 512 and all(each.sizes["B"] * each.sizes["S"] == count for count, each in two.items())
+    assert list(two) == sorted(two) and len({each.sizes["S"] for each in two.values()}) > 100
+    few = sizes_between({"B": rg.dim("B", 1, 4), "S": rg.dim("S", 1, 4)})
+    assert few[4].weight == 3  # 1 x 4, 2 x 2, 4 x 1
