@@ -1,7 +1,8 @@
 """Regime maps: which few programs serve all sizes, and which of them serves which.
 
-Programs are constructed at sampled sizes, and each is priced at all of them.  Kept are the fewest of which, at every
-sampled size, the best is predicted within `CLOSE` of the best constructed there; at most as many as are asked for.
+Programs are constructed at a few sizes, and where the best of them takes longer all at once; each is priced at a
+thousand.  Kept are the fewest of which, at every one of these, the best is predicted within `CLOSE` of the best known
+there; at most as many as are asked for.
 """
 
 from __future__ import annotations
@@ -195,8 +196,8 @@ def choice_of(
     pool = Pool(expression, device, options, every)
     for sizes in sampled_sizes(expression.dims, extra):
         pool.construct(sizes)
-    while pool.plans and (wanted := pool.steps()[: min(_ROUND, _MOST - len(pool.constructed))]):
-        for count in wanted:
+    while pool.plans and len(pool.constructed) < _MOST and (steps := pool.steps()):
+        for count in steps[: min(_ROUND, _MOST - len(pool.constructed))]:
             pool.construct(every[count].sizes)
     return pool.choice() if pool.plans else None
 
@@ -208,7 +209,7 @@ class Pool:
         self, expression: Expression, device: Device, options: BuildOptions, every: Mapping[int, Between]
     ) -> None:
         self._expression, self._options, self._every = expression, options, every
-        self._device, self._given = limited(device, options), device
+        self._given, self._device = device, limited(device, options)
         self._reference = Reference(expression, device)
         self._most_rows = expression.count({name: one.high for name, one in expression.dims.items()})
         self._programs: set[RProgram] = set()
