@@ -14,6 +14,7 @@ from rollergen.emit.opencl_functions import (
     EVERY,
     HALVES_READ,
     HALVES_WRITTEN,
+    LANES_CHOSEN,
     MASKED_HALVES_LOADED,
     MASKED_HALVES_STORED,
     MASKED_LOAD,
@@ -32,6 +33,7 @@ from rollergen.lower.expressions import (
     BITS,
     STORAGE_BYTES,
     Broadcast,
+    Call,
     Convert,
     Element,
     Exchange,
@@ -206,6 +208,16 @@ class OpenCL(CFamily):
         guard = " && ".join(f"defined(__AVX512{feature}__)" for feature in features)
         self.types[words["NAME"]] = filled(text, {"PREFIX": self.function_prefix, **words, "GUARD": guard})
         return words["NAME"]
+
+    def call(self, node: Call) -> str:
+        if node.name != "lanes_chosen":
+            return super().call(node)
+        name, lanes = f"lanes{node.lanes}_chosen", str(node.lanes)
+        guard = {16: "defined(__AVX512F__)", 8: "defined(__AVX2__)"}.get(node.lanes, "0")
+        words = {"PREFIX": self.function_prefix, "NAME": name, "LANES": lanes, "GUARD": guard,
+                 "BITS": str(32 * node.lanes)}  # fmt: skip
+        self.types[name] = filled(LANES_CHOSEN, words)
+        return f"{name}({', '.join(self.expression(one) for one in node.operands)})"
 
     def operation(self, node: Operation) -> tuple[str, int]:
         if node.op in DOTS.values():

@@ -117,3 +117,22 @@ MASKED_HALVES_LOADED = """PREFIXVECTOR NAME(global const ushort *at, VECTOR fill
     const VECTOR value = vload_half16(0, (const half *)&held);
     return mask ? value : fill;
 }"""
+
+
+LANES_CHOSEN = """PREFIXfloatLANES NAME(floatLANES from, intLANES order)
+{
+#if GUARD
+    return __builtin_ia32_permvarsfBITS(from, order);
+#else
+    float held[LANES] __attribute__((aligned(64)));
+    int places[LANES] __attribute__((aligned(64)));
+    *(floatLANES *)held = from;
+    *(intLANES *)places = order;
+    float chosen[LANES] __attribute__((aligned(64)));
+    for (int lane = 0; lane < LANES; ++lane) {
+        chosen[lane] = held[places[lane]];
+    }
+    return *(floatLANES *)chosen;
+#endif
+}"""
+"""Lane l is number ``order[l]`` of ``from``."""

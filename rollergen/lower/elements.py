@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from rollergen.expr.index import Index
 from rollergen.lower import narrow_floats
 from rollergen.lower.expressions import (
+    BITS,
     STORAGE_BYTES,
+    Call,
     Expr,
     Inside,
     Name,
     Number,
+    Operation,
     Pointer,
     Read,
     Shuffle,
@@ -23,8 +26,20 @@ from rollergen.lower.ir import PRIVATE, Route, Write
 from rollergen.lower.lane_windows import LaneWindow, lane_window
 from rollergen.lower.nest import Lane
 from rollergen.lower.place import conjunction, guarded
-from rollergen.lower.vectors import NOTHING, alignment, coarsen, needed, whole_tests
+from rollergen.lower.vectors import (
+    NOTHING,
+    alignment,
+    both,
+    coarsen,
+    everywhere,
+    needed,
+    passing,
+    varies,
+    whole_tests,
+    wrapping,
+)
 from rollergen.lower.writer import Writer
+from rollergen.program.lane_windows import growing_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,8 @@ def gather_whole(out: Writer, access: Access, lane: Lane, wish: str) -> Expr:
     them hold."""
     if (window := lane_window(out.ranges, access.offset, access.tests, lane)) is not None:
         return _read_window(out, access, lane, wish, window)
+    if (near := _read_near(out, access, lane)) is not None:
+        return near
     split = whole_tests(out.ranges, access.tests, lane)
     common, edge = split or ((), ())
     if not edge or not all(out.is_fixed(test.index) for test in edge):
@@ -92,6 +109,38 @@ def gather_whole(out: Writer, access: Access, lane: Lane, wish: str) -> Expr:
     with out.otherwise():
         out.assign(name, gather(out, access, lane, wish, rare=True))
     return name
+
+
+def _read_near(out: Writer, access: Access, lane: Lane) -> Expr | None:
+    """Lanes chosen from the vector that begins with the first one, elements that no test leaves masked; None where they
+    do not lie within it, or chosen lanes of a vector cannot be read."""
+    dtype, width, bits = access.pointer.dtype, lane.width, BITS[access.pointer.dtype]
+    varying = [t.index for t in access.tests if wrapping(t.index, lane)]
+    atom = growing_place(access.offset, varying, lane.variable, width)
+    if atom is None or dtype != "float32" or (dtype, width) not in out.masked_loads or access.missing.terms:
+        return None
+    if not access.elements:
+        return None
+    first = lambda index: index.substitute({lane.variable: Index()}).simplify(out.ranges)
+    mask: Expr | None = None
+    of_lanes: Expr | None = None
+    for test in (*access.tests, Inside(access.offset, 0, access.elements)):
+        if not varies(test, lane):
+            mask = both(mask, everywhere(test, lane, bits), bits, lane)
+        elif wrapping(test.index, lane):
+            elements = first(test.index) + Index.axis(lane.variable)
+            mask = both(mask, passing(out.ranges, elements, test, lane, bits), bits, lane)
+        else:
+            of_lanes = both(of_lanes, passing(out.ranges, test.index, test, lane, bits), bits, lane)
+    read = read_at(out, access, first(access.offset), width)
+    assert isinstance(read, Read)
+    place = Index(((atom, 1),))
+    order = out.lane_places(place - first(place), lane.variable, width)
+    chosen = replace(read, mask=mask, fill=access.fill)
+    lanes = Call("lanes_chosen", (chosen, Read(order, Index(), "int32", width, aligned=True)), dtype, width)
+    if of_lanes is None:
+        return lanes
+    return Operation("select", (of_lanes, lanes, Number(access.fill, dtype, width)), dtype, width)
 
 
 def _read_window(out: Writer, access: Access, lane: Lane, wish: str, window: LaneWindow) -> Expr:

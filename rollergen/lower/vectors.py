@@ -229,7 +229,7 @@ def read_masks(
         if line is None or line[1]:
             return None
         if not varies(test, lane):
-            every = _everywhere(test, lane, bits)
+            every = everywhere(test, lane, bits)
             found = [both(mask, every, bits, lane) for mask in found]
             continue
         for part in range(stride):
@@ -244,7 +244,7 @@ def read_masks(
     return tuple(found)
 
 
-def _everywhere(test: Inside, lane: Lane, bits: int) -> Expr:
+def everywhere(test: Inside, lane: Lane, bits: int) -> Expr:
     """A test of all lanes together as a mask."""
     dtype = f"mask{bits}"
     sides = Number(-1, dtype, lane.width), Number(0, dtype, lane.width)

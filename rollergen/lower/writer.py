@@ -184,21 +184,30 @@ class Writer:
         to the next, are computed before that loop, into an array of an integer for each lane."""
         here = self._pointer_blocks[-1] if self._pointer_blocks else None
         outer, inner = _parted(index, here.known | {lane}) if here else ((), ())
-        low, high = Index(outer).bounds(self.ranges) if outer else (0, 0)
+        part = Index(outer)
+        low, high = part.bounds(self.ranges) if outer else (0, 0)
         divides = any(not isinstance(atom, str) and lane in atom.index.names() for atom, _ in outer)
-        if here is None or not divides or not inner or not -(2**31) <= low <= high < 2**31:
+        if not divides or not inner or not -(2**31) <= low <= high < 2**31:
             return lambda: index
-        known = here.block.places = here.block.places or {}
-        array = known.get((Index(outer), width))
+        place = Read(self.lane_places(part, lane, width), Index.axis(lane), "int32")
+        return lambda: self.integer("place", place, (low, high)) + Index(inner, index.const)
+
+    def lane_places(self, index: Index, lane: str, width: int) -> Pointer:
+        """An array of the index, which 32 bits hold, for each lane: before the innermost serial loop where it is the
+        same in all iterations, else here."""
+        before = self._pointer_blocks[-1] if self._pointer_blocks else None
+        if before is None or not (before.known | {lane}).issuperset(index.names()):
+            before = _PointerBlock(self._blocks[-1], -1, frozenset())
+        known = before.block.places = before.block.places or {}
+        array = known.get((index, width))
         if array is None:
-            name = self.names.fresh("places", here.scope)
-            array = known[Index(outer), width] = Pointer(name, "int32", PRIVATE, writable=True)
+            name = self.names.fresh("places", before.scope)
+            array = known[index, width] = Pointer(name, "int32", PRIVATE, writable=True)
             made = Allocate(name, PRIVATE, "int32", (width,), 1, STORAGE_BYTES["int32"] * width)
             self._inner_arrays.append(made)
-            filled = Write(array, Index.axis(lane), Position(Index(outer)))
-            here.block.statements += [made, For(lane, 0, width, (filled,), True)]
-        place = Read(array, Index.axis(lane), "int32")
-        return lambda: self.integer("place", place, (low, high)) + Index(inner, index.const)
+            filled = Write(array, Index.axis(lane), Position(index))
+            before.block.statements += [made, For(lane, 0, width, (filled,), True)]
+        return array
 
     # Blocks
 

@@ -1,11 +1,14 @@
 """Vectors whose lanes lie at known places of a short window, as neighbours of a picture that grows or shrinks, or of
-two windows, as rows that take turns: read as two vectors that cover them, from which each lane is chosen."""
+two windows, as rows that take turns: read as two vectors that cover them, from which each lane is chosen.
+
+Where a picture grows by no whole number, the places differ from vector to vector, but lie within one of as many
+elements: that one is read, and a lane's place in it is computed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from rollergen.expr.index import Atom, Index, Mod
+from rollergen.expr.index import Atom, FloorDiv, Index, Mod
 
 LEAST_LANES = 8
 """Of fewer, as GPUs have them, one by one is as fast."""
@@ -42,3 +45,22 @@ def _differs(atom: Atom, axis: str, lanes: int, extent: int) -> bool:
     begins = [coefficient for other, coefficient in inner.terms if isinstance(other, str) and other != axis]
     begins += [inner.coefficient(axis) * lanes] if extent > lanes else []
     return any(begin % divisor for begin in begins)
+
+
+def growing_place(offset: Index, tested: Iterable[Index], axis: str, lanes: int) -> FloorDiv | None:
+    """The quotient by which lanes lie in order within a vector of as many elements, wherever it begins; None where
+    something else varies along the axis, in the offset or in one of the indices that are ``tested``."""
+    if lanes < LEAST_LANES:
+        return None
+    found = {atom for index in (offset, *tested) for atom, _ in index.terms if _moves(atom, axis)}
+    if len(found) != 1:
+        return None
+    (atom,) = found
+    if not isinstance(atom, FloorDiv) or any(_moves(other, axis) for other, _ in atom.index.terms if other != axis):
+        return None
+    alike = all(dict(index.terms).get(atom) == 1 for index in (offset, *tested))
+    return atom if alike and 0 < atom.index.coefficient(axis) <= atom.divisor else None
+
+
+def _moves(atom: Atom, axis: str) -> bool:
+    return atom == axis if isinstance(atom, str) else axis in atom.index.axes()

@@ -13,7 +13,7 @@ from rollergen.program.model.block_windows import fill_services, reuse_of
 from rollergen.program.model.bounds import deal_divisions, lane_tests, place_divisions, retested, tests_of
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import Operand
-from rollergen.program.model.lanes import broken_share, chosen_lanes, lanes_apart, line_split, masks_loads
+from rollergen.program.model.lanes import broken_share, chosen_lanes, lanes_apart, line_split, masks_loads, near_lanes
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, product
 from rollergen.program.model.services import fill_runs, fill_service, path_layer, thread_service, tile_service
@@ -152,7 +152,8 @@ def direct_access(
         if source is not None:
             apart = 1 if source.order[-1] == nest.loops[lane].axis else 0
         else:
-            apart = 2 if chosen else lanes_apart(nest, operand, lane)
+            near = load >= 0 and near_lanes(nest, device, operand, lane)
+            apart = 2 if chosen else 1 if near else lanes_apart(nest, operand, lane)
         if apart == 1 or (apart == 2 and load >= 0):
             count, width = count * apart, width * nest.lanes
         else:

@@ -8,7 +8,7 @@ import numpy as np
 
 from rollergen.expr.index import Atom, Index
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.lane_windows import window_places
+from rollergen.program.lane_windows import growing_place, window_places
 from rollergen.program.model.facts import Facts, Operand, alignment_of, divisors_of
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose, gcd, least, most, per_distinct
@@ -45,6 +45,17 @@ def chosen_lanes(nest: Nest, operand: Operand, lane: int) -> bool:
     return window_places(operand.offset, axis, nest.lanes, shortest) is not None
 
 
+def near_lanes(nest: Nest, device: Device, operand: Operand, lane: int) -> bool:
+    """Whether the lanes are chosen from one vector, of which those are read that the guard leaves."""
+    if nest.lockstep > 1 or (operand.buffer.dtype, nest.lanes) not in device.kind.masked_loads:
+        return False
+    if operand.buffer.dtype != "float32" or chosen_lanes(nest, operand, lane):
+        return False
+    axis = nest.loops[lane].axis
+    tested = [bound.index for bound in operand.guard if divisors_of(bound.index, axis)]
+    return growing_place(operand.offset, tested, axis, nest.lanes) is not None
+
+
 def line_split(nest: Nest, layer: MemoryLayer | None, operand: Operand, width_bytes: int, begins: int) -> Number:
     """Lines that a vector touches on average: 1 where all start on a boundary of their own width.
 
@@ -75,6 +86,8 @@ def broken_share(nest: Nest, device: Device, operand: Operand, lane: int, *, rea
     mask, if neither wraps)."""
     axis, lanes = nest.loops[lane].axis, nest.lanes
     if not read and masks_stores(nest, device) and not _wraps(operand, axis, lanes):
+        return 0
+    if read and near_lanes(nest, device, operand, lane):
         return 0
     chosen = read and chosen_lanes(nest, operand, lane)
     share: Number = _cut_share(operand, nest.facts, axis, lanes, read, chosen)
