@@ -144,7 +144,7 @@ def _read_near(out: Writer, access: Access, lane: Lane) -> Expr | None:
 
 
 def _read_window(out: Writer, access: Access, lane: Lane, wish: str, window: LaneWindow) -> Expr:
-    """Lanes chosen from a window where all of them pass their tests, else one by one."""
+    """Lanes chosen from a window where all of them pass their tests, else from one masked vector, or one by one."""
     condition = conjunction(needed(window.whole, out.ranges))
     read = lambda at: read_at(out, access, at, window.width)
 
@@ -162,7 +162,8 @@ def _read_window(out: Writer, access: Access, lane: Lane, wish: str, window: Lan
     with out.when(condition):
         out.assign(name, chosen())
     with out.otherwise():
-        out.assign(name, gather(out, access, lane, wish, rare=True))
+        near = _read_near(out, access, lane)
+        out.assign(name, gather(out, access, lane, wish, rare=True) if near is None else near)
     return name
 
 

@@ -32,6 +32,8 @@ GROWN = {
     "a little": bilinear((2, 2, 8, 63), (9, 65)),
     "to the corners": bilinear((1, 2, 7, 13), (17, 100), align_corners=True),
     "a lot": bilinear((1, 1, 2, 3), (5, 130)),
+    "by two, in rows of two vectors": bilinear((1, 3, 8, 16), (16, 32)),
+    "by three, with a part": bilinear((1, 2, 5, 19), (10, 57)),
     "nearest": nearest((1, 3, 6, 17), (11, 49)),
     "vectors and a part, in blocks": nearest((1, 2, 5, 37), (5, 330)),
 }

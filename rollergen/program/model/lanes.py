@@ -46,10 +46,11 @@ def chosen_lanes(nest: Nest, operand: Operand, lane: int) -> bool:
 
 
 def near_lanes(nest: Nest, device: Device, operand: Operand, lane: int) -> bool:
-    """Whether the lanes are chosen from one vector, of which those are read that the guard leaves."""
+    """Whether the lanes are chosen from one vector, of which those are read that the guard leaves; of a window where
+    the guard cuts it."""
     if nest.lockstep > 1 or (operand.buffer.dtype, nest.lanes) not in device.kind.masked_loads:
         return False
-    if operand.buffer.dtype != "float32" or chosen_lanes(nest, operand, lane):
+    if operand.buffer.dtype != "float32":
         return False
     axis = nest.loops[lane].axis
     tested = [bound.index for bound in operand.guard if divisors_of(bound.index, axis)]
