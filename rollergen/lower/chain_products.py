@@ -43,7 +43,7 @@ def unrolled(out: Writer, wish: str, count: int) -> Iterator[Index]:
 @dataclass(frozen=True, slots=True)
 class Block:
     """What both ways multiply: the factors ``staged``, by number of their loads; ``inner`` terms of a score,
-    ``columns`` that are weighed; the number of this thread's group of rows, and its ``lane``."""
+    ``columns`` that are multiplied; the number of this thread's group of rows, and its ``lane``."""
 
     out: Writer
     one: Instruction

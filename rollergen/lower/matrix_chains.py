@@ -45,7 +45,7 @@ from rollergen.lower.online import OnlineRows, scaled_score
 from rollergen.lower.place import Place, guarded, when_all
 from rollergen.program.chains import chain_factors, read_columns
 from rollergen.program.matrix import COLUMNS, QUAD_PAIRS, ROWS, accumulators_of, matrix_instruction, rows_of_thread
-from rollergen.program.matrix_chains import chain_loads, tile_of_matrix_chain
+from rollergen.program.matrix_chains import chain_loads, multiplied_columns, tile_of_matrix_chain
 from rollergen.program.rprogram import GRID, GROUP, THREAD, UNROLL
 
 _F32, _WORD = "float32", "uint32"
@@ -97,13 +97,15 @@ class _MatrixChain:
         self._of = {(loop.axis, loop.kind, loop.stride): p for p, loop in enumerate(self.stage.loops)}
         group = Index.axis(self.nest.variables[self._of[self.roles.rows, GROUP, self.tile.tiles * one.m]])
         lane = (context.threads.thread % (ROWS * COLUMNS)).simplify(self.out.ranges)
-        block = Block(self.out, one, loads, self.tile, self.staged, self.inner, self.weighed, group, lane)
+        self.multiplied = multiplied_columns(one, self.weighed)
+        block = Block(self.out, one, loads, self.tile, self.staged, self.inner, self.multiplied, group, lane)
         self.products = _products(block)
 
     def write(self) -> None:
         out, tile = self.out, self.tile
-        sums = self._accumulators("sums", self.columns)
-        self._clear(sums, self.columns)
+        width = max(self.columns, self.multiplied)
+        sums = self._accumulators("sums", width)
+        self._clear(sums, width)
         rows = None if self.pair is None else OnlineRows(out, self.pair, tile.tiles, self.halves, self.spread)
         self.bounds = ChainBounds(out, self.nest, self.roles, tile.rows, tile.keys, self._place())
         begin, end = self.bounds.blocks()

@@ -26,7 +26,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Cast, Load, Value
 from rollergen.hal.spec import Device, Instruction
-from rollergen.program.chains import ChainRoles, chain_factors, chain_roles, steps_of, tile_of_chain
+from rollergen.program.chains import ChainRoles, chain_factors, chain_roles, read_columns, steps_of, tile_of_chain
 from rollergen.program.matrix import (
     LEAST_WIDE,
     MOST_WIDE,
@@ -106,18 +106,19 @@ def fits_instruction(op: TensorOp, roles: ChainRoles, one: Instruction) -> bool:
         return False
     extents, every = op.extents(), op.loads()
     along = {loads.queries: roles.inner[0], loads.keys: roles.inner[0], loads.weighed: roles.column}
-    inner, columns = _whole(one)
-    if extents[roles.inner[0]] % inner or extents[roles.column] % columns:
+    columns = extents[roles.column]
+    if extents[roles.inner[0]] % one.k or columns % (2 * ROWS):
         return False
-    if one.is_asynchronous and extents[roles.column] > MOST_WIDE * one.n:
+    if one.is_asynchronous and (columns > MOST_WIDE * one.n or read_columns(op, roles.column) < columns):
         return False
     return all(_in_pieces(every[number], axis, one) for number, axis in along.items())
 
 
-def _whole(one: Instruction) -> tuple[int, int]:
-    """What the inner axis and the columns are multiples of: an asynchronous instruction reads whole panels."""
+def multiplied_columns(one: Instruction, columns: int) -> int:
+    """The columns of what is weighed that are multiplied: an asynchronous instruction reads whole panels, and what lies
+    behind the last column is never stored."""
     panel = PANEL_BYTES // ITEMSIZE[one.dtype]
-    return (panel, panel) if one.is_asynchronous else (one.k, 16)
+    return steps_of(columns, panel) * panel if one.is_asynchronous else columns
 
 
 def keys_problem(tile: MatrixChainTile, one: Instruction) -> str:
@@ -200,10 +201,11 @@ def matrix_chain_copies(
     piece, beside = ROW_BYTES // ITEMSIZE[one.dtype], device.layer(layer).asynchronous_copy_bytes >= ROW_BYTES
     found = []
     for load, rows, along, depth, buffers in plans:
-        pieces = op.extents()[along] // piece
-        swizzle = SWIZZLE if pieces % SWIZZLE == 0 else 0
+        width = op.extents()[along]
+        pieces, panel = width // piece, PANEL_BYTES // ITEMSIZE[one.dtype] if one.is_asynchronous else 0
+        swizzle = SWIZZLE if panel or pieces % SWIZZLE == 0 else 0
         padding = 0 if swizzle or pieces % 2 else piece  # an odd number of pieces: neighbouring rows on other banks
-        panel = PANEL_BYTES // ITEMSIZE[one.dtype] if one.is_asynchronous else 0
+        padding = -width % panel if panel else padding
         found.append(Copy(load, device.backing.name, layer, depth, (rows, along), along, piece, padding, swizzle,
                           buffers, asynchronous=beside, panel=panel))  # fmt: skip
     if tile.held:

@@ -64,8 +64,8 @@ class Copy:
 
     Row-major, the last axis padded by ``padding`` elements; with ``swizzle`` s > 1 (a power of 2), column c of row r (r
     numbers the rows of the tile) lies at ``c ^ (r % s) * unit``, the `unit` being a vector.  With ``panel`` p > 0 it is
-    cut into panels of p columns, one behind the other, swizzled each by itself (units: p / s).  A masked-out or guarded
-    element holds the load's fill.
+    cut into panels of p columns, one behind the other, swizzled each by itself (units: p / s); padding fills the last
+    one.  A masked-out or guarded element holds the load's fill.
 
     Into a block's layer, all threads fill together: groups of ``vector`` elements adjacent along ``along`` are numbered
     with ``along`` fastest and the other axes in ``order`` behind it (last fastest); thread t of T moves groups t,

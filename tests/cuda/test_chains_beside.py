@@ -49,6 +49,10 @@ CASES = {
         lambda: rg.ops.attention(*operands(1, 150, 200, 128, 128)), beside(2, 1, 128, 2),
     ),
     "columns unlike the head size": (lambda: rg.ops.attention(*operands(1, 70, 77, 64, 192)), beside(1, 1, 64, 1)),
+    "head size 80": (lambda: rg.ops.attention(*operands(1, 70, 77, 80, 80)), beside(1, 1, 64, 1)),
+    "half a panel, and a panel and a half": (
+        lambda: rg.ops.attention(*operands(2, 75, 75, 32, 96), is_causal=True), beside(1, 2, 64, 2),
+    ),
     "two row tiles a warpgroup": (lambda: rg.ops.attention(*operands(1, 140, 100)), beside(1, 2, 64, 1)),
     "three rows of queries": (lambda: rg.ops.attention(*operands(2, 3, 129)), beside(1, 1, 128, 2)),
     "causal, grouped heads": (
@@ -96,7 +100,7 @@ def drawn(number):
     dtype = ("float16", "bfloat16")[number % 2]
     heads, shared = ((1, 1), (2, 1), (4, 2))[random.integers(3)]
     rows, keys = (int(random.integers(2, most)) for most in (200, 300))
-    depth, columns = (int(random.choice((64, 128))) for _ in range(2))
+    depth, columns = (int(random.choice((64, 128) if number % 3 else (32, 80, 96, 112))) for _ in range(2))
     tile = beside(*(int(random.choice(some)) for some in ((1, 2, 3), (1, 2), (64, 128), (1, 2))))
     given = operands(heads, rows, keys, depth, columns, shared, dtype)
     return rg.ops.attention(*given, is_causal=bool(random.integers(2)), enable_gqa=True), tile, dtype
@@ -188,9 +192,31 @@ def test_copies_that_no_descriptor_describes_are_refused(fields):
         check(replace(made, stages=(changed,)), device)
 
 
-def test_head_sizes_that_are_no_whole_panels_keep_to_fragments():
-    (made,) = rg.construct(rg.ops.attention(*operands(64, 512, 512, 80, 80)), "h200", top_k=1)
-    assert made.stages[0].inner is not None and made.stages[0].compute.instruction == "mma"
+@compiled
+@pytest.mark.parametrize("depth", [80, 96, 112, 256])
+def test_head_sizes_that_are_no_whole_panels_multiply_the_columns_of_the_last_one(depth):
+    expr = rg.ops.attention(*operands(64, 2048, 2048, depth, depth))
+    own, other = (
+        rg.construct(expr, "h200", top_k=1, options=BuildOptions(shapes=CodeShapes(asynchronous_products=one)))[0]
+        for one in (True, False)
+    )
+    (stage,) = own.stages
+    assert stage.compute.instruction == "wgmma"
+    assert predict(own, H200).seconds < predict(other, H200).seconds
+    assert dict(predict(own, H200).stages[0].traffic_bytes)["dram"] == 4 * 64 * 2048 * depth * 2
+    source, (_, tile) = emit(own, H200, "cuda"), tile_of_matrix_chain(stage)
+    assert f"m64n{-(-depth // 64) * 64}k16" in source.text
+    done = nvrtc.compile_cuda(source.text, H200.targets[0].arch)
+    assert done.kernels[0].spill_store_bytes <= 48
+    loops = main_loops(done.code)
+    if loops is not None:
+        (loop,) = loops.values()
+        assert loop["HGMMA"] == tile.tiles * (depth + tile.keys) // 16
+
+
+def test_sizes_that_are_no_whole_steps_keep_to_several_kernels():
+    (made,) = rg.construct(rg.ops.attention(*operands(8, 512, 512, 72, 72)), "h200", top_k=1)
+    assert made.stages[0].inner is None
 
 
 SIZES = [(depth, causal) for depth in (64, 128) for causal in (False, True)]

@@ -72,13 +72,13 @@ def check_copy(
 
 
 def _check_panel(stage: Stage, where: str, copy: Copy, shape: tuple[int, ...], shared: bool) -> None:
-    whole = shape[-1] % copy.panel == 0 and copy.panel % max(copy.swizzle, 1) == 0
+    whole = copy.padding == -shape[-1] % copy.panel and copy.panel % max(copy.swizzle, 1) == 0
     cut = copy.along == copy.order[-1] and copy.unit % copy.vector
-    if not shared or copy.window or copy.padding or not whole or cut:
+    if not shared or copy.window or not whole or cut:
         raise refuse(
             stage,
             f"{where}: panels of {copy.panel} columns, swizzle {copy.swizzle}, padding {copy.padding}; expected, in a "
-            f"block's layer, a divisor of the row of {shape[-1]} elements, units of whole vectors and no padding",
+            f"block's layer, units of whole vectors, and padding that fills the last panel of {shape[-1]} elements",
         )
 
 

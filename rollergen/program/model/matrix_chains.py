@@ -23,7 +23,7 @@ from rollergen.hal.spec import Device, Instruction
 from rollergen.program.chains import chain_factors, steps_of
 from rollergen.program.layers import block_capacity, managed_bytes
 from rollergen.program.matrix import COLUMNS, QUAD_PAIRS, ROW_BYTES, ROWS, matrix_instruction, rows_of_thread, widths_of
-from rollergen.program.matrix_chains import chain_loads, tile_of_matrix_chain
+from rollergen.program.matrix_chains import chain_loads, multiplied_columns, tile_of_matrix_chain
 from rollergen.program.model.chain_work import ChainWork, chain_flops, chain_work
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.launching import launch_us
@@ -71,7 +71,7 @@ def registers_of_chain(stage: Stage, device: Device) -> int:
     _, tile = tile_of_matrix_chain(stage)
     one, work = _instruction(stage, device), chain_work(stage)
     own = tile.tiles * rows_of_thread(one)
-    accumulators = own * (tile.keys + work.columns) // COLUMNS
+    accumulators = own * (tile.keys + multiplied_columns(one, work.columns)) // COLUMNS
     pairs, addresses = 4 * own, 2 * len(stage.copies[:3])
     reserved = int(costs_of(device).reserved_registers)
     if one.is_asynchronous:  # it reads factors where they lie, and weights take the place of scores
@@ -276,7 +276,8 @@ def _product_clocks(stage: Stage, device: Device) -> tuple[float, float]:
     _, tile = tile_of_matrix_chain(stage)
     one, work = _instruction(stage, device), chain_work(stage)
     each = tile.tiles / one.per_clock
-    return each * work.inner // one.k * tile.keys / one.n, each * tile.keys // one.k * work.columns / one.n
+    columns = multiplied_columns(one, work.columns)
+    return each * work.inner // one.k * tile.keys / one.n, each * tile.keys // one.k * columns / one.n
 
 
 def _in_turns(groups: int, scores: float, sums: float, between: float) -> float:
@@ -290,7 +291,7 @@ def _operand_bytes(stage: Stage, device: Device) -> float:
     registers."""
     _, tile = tile_of_matrix_chain(stage)
     one, work = _instruction(stage, device), chain_work(stage)
-    elements = work.inner * (one.m + tile.keys) + tile.keys * work.columns
+    elements = work.inner * (one.m + tile.keys) + tile.keys * multiplied_columns(one, work.columns)
     return tile.tiles * elements * ITEMSIZE[one.dtype]
 
 
