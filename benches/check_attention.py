@@ -1,5 +1,5 @@
 """Random attentions as one kernel on a V100, an A100, an H200 and this CPU: ``python benches/check_attention.py
-[--count N]``.
+[--count N] [--first N]``.
 
 Shapes with tails, masks, grouped heads, dtypes, hostile scores and tiles are those of tests/attention_cases.py.  The
 interpreter and the text (CUDA on the stand-in of tests/cuda, OpenCL by PoCL) have to give NumPy's definition in
@@ -29,8 +29,10 @@ NAME = "check_attention"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200, help="attentions in all, as many for each device")
+    parser.add_argument("--first", type=int, default=0, help="number of the first one")
     rows: list[dict[str, Any]] = []
-    for number in range(parser.parse_args().count):
+    given = parser.parse_args()
+    for number in range(given.first, given.first + given.count):
         case, kernels, state = drawn(number), 0, "right"
         try:
             kernels = len(assert_right(case).stages)

@@ -9,6 +9,7 @@ from rollergen.expr.chains import ROW, SUM
 from rollergen.expr.index import Index
 from rollergen.expr.values import Binary, Cast, Load, Partial, Select, Unary, Value, Var, walk
 from rollergen.lower.arithmetic import Scope, evaluate
+from rollergen.lower.elements import Access, read_at
 from rollergen.lower.expressions import Element, Expr, Inside, Name, Operation, Pointer, Read, position, register_dtype
 from rollergen.lower.fills import turn
 from rollergen.lower.ir import PRIVATE, Write
@@ -81,8 +82,7 @@ class ChainPlaces:
 
     def _element(self, load: Load, axes: Axes) -> Expr:
         offset = load.offset().substitute(axes).simplify(self.out.ranges)
-        pointer, short = self.out.place(self.nest.parameters[load.buffer.name], offset)
-        return Read(pointer, short, register_dtype(load.dtype))
+        return read_at(self.out, Access(self.nest.parameters[load.buffer.name], offset), offset, 1)
 
     def _gathered(self, load: Load, axes: Axes) -> Expr:
         """An element of each lane's row, through an array."""

@@ -21,7 +21,7 @@ from rollergen.expr.chains import ROW, SCORE, SUM, unrounded
 from rollergen.expr.index import Index
 from rollergen.expr.ruled_out import scores_of_whole_blocks
 from rollergen.expr.values import Cast, Load, Partial, Value
-from rollergen.lower.access import put
+from rollergen.lower.access import fetch, put
 from rollergen.lower.arithmetic import Scope, evaluate
 from rollergen.lower.chain_bounds import ChainBounds
 from rollergen.lower.chain_copies import ChainCopies, bounds_of
@@ -37,12 +37,10 @@ from rollergen.lower.expressions import (
     Inside,
     Number,
     Operation,
-    Read,
-    register_dtype,
 )
 from rollergen.lower.nest import Lane
 from rollergen.lower.online import OnlineRows, scaled_score
-from rollergen.lower.place import Place, guarded, when_all
+from rollergen.lower.place import Place, when_all
 from rollergen.program.chains import chain_factors, read_columns
 from rollergen.program.matrix import COLUMNS, QUAD_PAIRS, ROWS, accumulators_of, matrix_instruction, rows_of_thread
 from rollergen.program.matrix_chains import chain_loads, multiplied_columns, tile_of_matrix_chain
@@ -180,14 +178,13 @@ class _MatrixChain:
     def _read(self, load: Load, place: Place) -> Expr:
         """An element of what scores read beside the factors, where its row and key exist."""
         offset = load.offset().substitute(place.axes).simplify(self.out.ranges)
-        pointer, short = self.out.place(self.nest.parameters[load.buffer.name], offset)
         tests = tuple(
             Inside(place.axes[axis], None, self.op.extents()[axis])
             for axis, overhangs in ((self.roles.rows, bool(self.stage.guards)), (self.roles.key, self.bounds.overhang))
             if overhangs and axis in load.axes()
         )
         tests = (*tests, *bounds_of(self.out, load, place.axes))
-        return guarded(tests, Read(pointer, short, register_dtype(load.dtype)), load.fill)
+        return fetch(self.out, Access(self.nest.parameters[load.buffer.name], offset, tests, load.fill), None, "read")
 
     # Blocks of keys
 

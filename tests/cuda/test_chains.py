@@ -81,8 +81,9 @@ def test_scores_of_ones_own_are_recognised(name):
 
 
 @on_host
-def test_bfloat16_has_its_own_instruction():
-    expr = rg.ops.attention(*operands(1, 40, 72, dtype="bfloat16"), is_causal=True)
+def test_bfloat16_has_its_own_instruction_and_masks():
+    mask = T("m", (40, 72), "bfloat16")
+    expr = rg.ops.attention(*operands(1, 40, 72, dtype="bfloat16"), mask, is_causal=True)
     made, device = program(expr, MatrixChainTile(1, 1, 32, 2, True), "h200", "mma_bf16")
     agree(expr, made, device, arrays_of(made), bits=7)
 
