@@ -71,7 +71,7 @@ def kind_of(device: Device) -> Kind:
     shared, several = _block_layer(device), device.execution_width > 1
     stored, loaded = BITS.get(dict(device.targets[0].dialect).get(KEY, ""), BITS[""])
     vectors = any(one.lanes > 1 and one.m == one.k == 1 for one in device.instructions)
-    matrices = any(one.is_matrix for one in device.instructions)
+    matrices = {one.layout for one in device.instructions if one.is_matrix}
     copies = shared is not None and shared.asynchronous_copy_bytes > 0
     dots = [pairs_of(one.name, one.dtype) for one in device.instructions if one.is_dot_product]
     return Kind(
@@ -83,7 +83,7 @@ def kind_of(device: Device) -> Kind:
         masked_stores=stored,
         masked_loads=loaded,
         exchanges=several and dict(device.costs).get("shuffle_clocks", 0.0) > 0,
-        matrix_instructions=shared is not None and languages[0].matrix_instructions and matrices,
+        matrix_instructions=shared is not None and bool(matrices & languages[0].matrix_layouts),
         asynchronous_copies=copies and languages[0].asynchronous_copies,
         box_copies=shared is not None and shared.box_extent > 0 and languages[0].box_copies,
         dot_products=frozenset().union(*dots) if languages[0].dot_products else frozenset(),

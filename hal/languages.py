@@ -96,8 +96,8 @@ class Language:
     ``arch``: a pattern of the architectures that a target may name, ``arch_expected`` its words for errors.
     ``compiler``: None where none is known that needs no device.
 
-    What programs may do: ``matrix_instructions``, ``dot_products``, ``asynchronous_copies`` and ``box_copies`` where
-    the device has them;
+    What programs may do: matrix instructions of ``matrix_layouts``, ``dot_products``, ``asynchronous_copies`` and
+    ``box_copies`` where the device has them;
     ``bounds_registers``: a kernel says how many of its blocks are meant to share a unit; ``machine``: they are no
     launches of blocks, such as the sequences of exchange and compute steps of tiles without a common memory.
     """
@@ -115,7 +115,7 @@ class Language:
     arch: str = ".*"
     arch_expected: str = ""
     compiler: Compiler | None = None
-    matrix_instructions: bool = False
+    matrix_layouts: frozenset[str] = frozenset()
     dot_products: bool = False
     asynchronous_copies: bool = False
     box_copies: bool = False

@@ -140,7 +140,7 @@ class MemoryLayer:
         return (self.capacity_bytes - self.reserved_bytes) // (bytes_each + self.block_reserved_bytes)
 
 
-LAYOUTS = ["quads", "quad_pairs", "opaque", "warpgroup"]
+LAYOUTS = ["quads", "quad_pairs", "opaque", "warpgroup", "wavefront"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +168,8 @@ class Instruction:
             device=without(SUPERSTEPS),
         ),
         Reason(
-            "matrix instructions are written in CUDA only: elsewhere this is told to readers",
-            where={"properties": {"m": {"not": {"const": 1}}}},
+            "matrix instructions are written in CUDA, and wavefronts' in OpenCL C: elsewhere this is told to readers",
+            where={"properties": {"m": {"not": {"const": 1}}, "layout": {"not": {"const": "wavefront"}}}},
             device=without(CUDA),
         ),
         Reason(
@@ -218,8 +218,8 @@ class Instruction:
         "of a matrix instruction that threads execute together: which of them holds what (quads: as PTX documents "
         "for mma.sync; quad_pairs: as for its m8n8k4, four of which, two along either side and each by eight threads, "
         "are one tile; warpgroup: as for wgmma, whose operands stay in the block's memory, and whose tiles along n, "
-        "up to 32 side by side, are one instruction)",
-        accepts={"enum": LAYOUTS, "title": "quads, quad_pairs, opaque or warpgroup"},
+        "up to 32 side by side, are one instruction; wavefront: as for AMD's MFMA of 16 x 16)",
+        accepts={"enum": LAYOUTS, "title": "quads, quad_pairs, opaque, warpgroup or wavefront"},
         default="",
     )
     a_registers: int = declared("32-bit registers of a thread for a fragment of the first factor", default=0)
@@ -298,6 +298,10 @@ class Limits:
             "no memory of a unit is managed: there is nothing that a block could hold",
             device=without(among("memory_layers", has(managed=True, scope="unit"))),
         ),
+    )
+    accumulation_registers: int = declared(
+        "32-bit registers of a thread beside registers_per_thread for matrix instructions alone, 0: none",
+        default=0,
     )
 
 

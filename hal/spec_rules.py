@@ -175,6 +175,10 @@ def matrix_instructions_have_fragments(device: Device) -> Iterator[str]:
         if one.is_asynchronous and ((one.m, one.n, one.lanes) != (64, 8, 128) or one.k * factor != 256):
             shape = f"{one.m} x {one.n} x {one.k} {one.dtype} by {one.lanes} lanes"
             yield f"instructions[{number}].m: {shape} in a warpgroup; expected 64 x 8, k of 32 bytes, by 128 (PTX)"
+        wavefront = (one.m, one.n, one.lanes) == (16, 16, 64) and one.k * factor in (128, 256)
+        if one.layout == "wavefront" and not wavefront:
+            shape = f"{one.m} x {one.n} x {one.k} {one.dtype} by {one.lanes} lanes"
+            yield f"instructions[{number}].m: {shape} in wavefronts; expected 16 x 16, k 16 or 32 bytes, by 64 (MFMA)"
         bits = {"a_registers": one.m * one.k * factor, "b_registers": one.k * one.n * factor}
         bits = {} if one.is_asynchronous else bits
         bits["accumulator_registers"] = one.m * one.n * DTYPES[one.accumulator_dtype].bits

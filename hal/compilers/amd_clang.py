@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +22,9 @@ INSTALL = "apt-get install --no-install-recommends clang-19 rocm-device-libs (De
 NAMES = ("clang-19", "clang-18", "clang-17", "clang-16", "amdclang", "/opt/rocm/llvm/bin/clang")
 LIBRARIES = ("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode", "/opt/rocm/amdgcn/bitcode")
 """Where ROCm's device libraries (ockl.bc, ocml.bc, ...) are."""
+
+_BEFORE = {"gfx942": "gfx940"}
+"""An architecture of the same generation that older libraries know."""
 
 _FIELDS = {
     "vgprs": "vgpr_count", "sgprs": "sgpr_count", "vgpr_spills": "vgpr_spill_count", "sgpr_spills": "sgpr_spill_count",
@@ -74,11 +80,12 @@ def compile_opencl(text: str, arch: str) -> Compiled:
     if clang is None or libraries is None:
         missing = "clang 16 or later" if clang is None else "ROCm's device libraries"
         raise RuntimeUnavailableError(f"{missing} is not installed; {INSTALL}")
-    words = [
-        clang, "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-x", "cl", "-cl-std=CL1.2", "-O3", "-w",
-        f"--rocm-device-lib-path={libraries}", "-S", "-o", "-", "-",
-    ]  # fmt: skip
-    done = subprocess.run(words, input=text, capture_output=True, text=True, check=False)
+    with _libraries_of(arch, libraries) as place:
+        words = [
+            clang, "-target", "amdgcn-amd-amdhsa", f"-mcpu={arch}", "-x", "cl", "-cl-std=CL1.2", "-O3", "-w",
+            f"--rocm-device-lib-path={place}", "-S", "-o", "-", "-",
+        ]  # fmt: skip
+        done = subprocess.run(words, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(f"{version()} refused the source for {arch}:\n{done.stderr.strip()}")
     return Compiled(arch, done.stdout, usage(done.stdout), version())
@@ -101,6 +108,23 @@ def usage(assembly: str) -> tuple[Usage, ...]:
         raise BuildError(f"the compiler's assembly describes {len(entries)} kernels and {len(waves)} occupancies")
     order = sorted(entries, key=lambda entry: assembly.find(f"\n{entry}:"))
     return tuple(Usage(entry, **entries[entry], waves=each) for entry, each in zip(order, waves, strict=True))
+
+
+@contextmanager
+def _libraries_of(arch: str, libraries: Path) -> Iterator[Path]:
+    """The libraries' folder; one with a link to the constants of the architecture's `_BEFORE` where these are older
+    than it (all that they hold is its number)."""
+    name = "oclc_isa_version_{}.bc"
+    known = libraries / name.format(_BEFORE.get(arch, arch).removeprefix("gfx"))
+    wanted = name.format(arch.removeprefix("gfx"))
+    if (libraries / wanted).is_file() or not known.is_file():
+        yield libraries
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for file in libraries.iterdir():
+            (Path(folder) / file.name).symlink_to(file)
+        (Path(folder) / wanted).symlink_to(known)
+        yield Path(folder)
 
 
 @lru_cache(maxsize=1)

@@ -30,9 +30,10 @@ from rollergen.construct.variants import Variant
 from rollergen.dropped import as_far_as_possible, in_pieces, plan_text
 from rollergen.expr.splitting import split_reduction
 from rollergen.expr.tensor_op import TensorOp
+from rollergen.hal.languages import language
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.asynchronous import has_asynchronous_copies
-from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
+from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage, roles_for
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.matrix import PANEL_BYTES, ROW_BYTES, TF32, matrix_operands
 from rollergen.program.model import price_batch
@@ -71,8 +72,8 @@ def _bare(
             continue
         if instruction.is_asynchronous and not rules.shapes.asynchronous_products:
             continue
-        whole = instruction.is_matrix and instruction.lanes % device.execution_width == 0
-        whole = whole and not instruction.is_for_chains
+        spelled = instruction.layout in language(device.kind.language).matrix_layouts
+        whole = spelled and instruction.lanes % device.execution_width == 0 and not instruction.is_for_chains
         if whole and matrix_operands(variant.op, axes_of(variant.roles), instruction) is not None:
             name = f"{variant.name}, {instruction.name}"
             own = _shaped(variant.op, variant.roles, name, instruction, device, rules, count, ledger)
@@ -118,6 +119,7 @@ def _shaped(
     op: TensorOp, roles: Roles, name: str, instruction: Instruction, device: Device, rules: AlignmentRules,
     count: int, ledger: Ledger,
 ) -> Iterator[Candidate]:  # fmt: skip
+    roles = roles_for(roles, instruction)
     points = aligned_tiles(matrix_tiles(op, roles, instruction, device, rules), ledger)
     if not len(points):
         return

@@ -21,7 +21,7 @@ from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.lane_windows import window_places
-from rollergen.program.matrix import ROW_BYTES, TF32, factor_dtype
+from rollergen.program.matrix import ROW_BYTES, TF32, WAVEFRONT, factor_dtype
 from rollergen.tile.rules import ALL_SHAPES, CodeShapes, contiguous_axis, vector_lanes
 
 
@@ -77,7 +77,8 @@ def _aligned_variants(op: TensorOp, device: Device, tf32: bool) -> Iterator[Vari
         names = [one.loads()[0].buffer.name for one in rows.copies]
         yield from _variant(f"aligned rows of {' and '.join(names)}", rows.copies, rows.op)
     factors = {factor_dtype(one) for one in device.instructions if one.is_matrix and (tf32 or one.dtype != TF32)}
-    turned = {dtype for dtype in factors if ITEMSIZE[dtype] != 2}
+    wavefronts = {one.dtype for one in device.instructions if one.layout == WAVEFRONT}
+    turned = {dtype for dtype in factors if ITEMSIZE[dtype] != 2 or dtype in wavefronts}
     along = rows_along_sum(op, ROW_BYTES) if turned & {load.dtype for load in op.body_loads()} else None
     if along is not None:
         yield from _variant("aligned rows along the sum", along.copies, along.op)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from rollergen.emit import wavefronts
 from rollergen.emit.c_expressions import ATOM, SCALARS
 from rollergen.emit.c_family import CFamily
 from rollergen.emit.division import WIDTH, functions, reciprocal
@@ -50,6 +51,8 @@ from rollergen.lower.expressions import (
 )
 from rollergen.lower.features import Features
 from rollergen.lower.ir import Barrier, For, Kernel, PrefetchLine, Write
+from rollergen.lower.matrix_ir import Collective, LoadMatrix, MultiplyMatrix
+from rollergen.program.matrix import WAVEFRONT
 from rollergen.tile.rules import WIDEST_VECTOR
 
 _HEX = "0123456789abcdef"
@@ -99,6 +102,16 @@ class OpenCL(CFamily):
 
     def barrier(self, statement: Barrier) -> list[str]:
         return ["barrier(CLK_LOCAL_MEM_FENCE);"]
+
+    def collective(self, statement: Collective) -> str:
+        if not isinstance(statement, (LoadMatrix, MultiplyMatrix)) or statement.shape.layout != WAVEFRONT:
+            return super().collective(statement)
+        name, self.types[name] = wavefronts.helper(statement, self.function_prefix)
+        if isinstance(statement, MultiplyMatrix):
+            operands = statement.accumulator, statement.a, statement.b
+            return f"{name}({', '.join(self.expression(one) for one in operands)})"
+        at = self.address(statement.pointer, statement.offset, 1, False)
+        return f"{self.expression(statement.fragment)} = {name}({at}, {statement.pitch})"
 
     def vector_type(self, dtype: str, lanes: int) -> str:
         """The language has vectors of 16 at most; the compiler takes longer ones in parts."""
@@ -332,4 +345,5 @@ _SWEEP = """kernel void sweep(global int *memory)
 OPENCL = Language(
     name=OpenCL.language, printer=printer, suffix="cl", runtime=opencl_runtime_for,
     present=opencl_device_present, mismatch=opencl_mismatch, launchers=True, sweep=_SWEEP, dot_products=True,
+    matrix_layouts=frozenset({WAVEFRONT}),
 )  # fmt: skip

@@ -39,15 +39,18 @@ from rollergen.lower.matrix_ir import (
 from rollergen.lower.place import Place, Registers
 from rollergen.program.matrix import (
     COLUMNS,
+    NEIGHBOURS,
     PANEL_BYTES,
     ROW_BYTES,
     ROWS,
+    WAVEFRONT,
     exchanges,
     factor_dtype,
     first_fragment_loop,
     groups,
     matrix_axes,
     matrix_operands,
+    results_of,
     scratch_pitch,
 )
 from rollergen.program.rprogram import GROUP, THREAD
@@ -170,13 +173,14 @@ def _multiply(context: Context, place: Place, matrices: Matrices, components: tu
         for (a, b), acc in zip(matrices.products, components, strict=True):
             along_k = (_along_k(context, place, matrices, load) for load in (a, b))
             factors = (fetched[0, a](place), fetched[1, b](place))
-            out.collective(MultiplyMatrix(matrices.shape, _fragment(place, acc), *factors, *along_k))
+            sums = _fragment(place, acc, results_of(matrices.instruction))
+            out.collective(MultiplyMatrix(matrices.shape, sums, *factors, *along_k))
 
 
-def _fragment(place: Place, acc: Registers) -> Element:
-    """The accumulators of one tile: the last two loops are those inside it."""
+def _fragment(place: Place, acc: Registers, inside: int = 2) -> Element:
+    """The accumulators of one tile: the last loops are those inside it."""
     whole = place.element(acc)
-    return Element(whole.name, whole.indices[:-2], whole.dtype)
+    return Element(whole.name, whole.indices[:-inside], whole.dtype)
 
 
 def _fetch(context: Context, place: Place, matrices: Matrices, which: int, number: int):  # type: ignore[no-untyped-def]
@@ -187,24 +191,25 @@ def _fetch(context: Context, place: Place, matrices: Matrices, which: int, numbe
     count = nest.loops[over[0]].extent if over else 1
     together = 2 if which == 1 and one.layout == "quads" and count % 2 == 0 else 1
     load = nest.op.loads()[number]
-    shape = (*((count // together,) if over else ()), *((together,) if together > 1 else ()), registers)
-    name = out.register(load.buffer.name.lower(), "uint32", shape)
+    dtype, own = ("int64", ()) if one.layout == WAVEFRONT else ("uint32", (registers,))
+    shape = (*((count // together,) if over else ()), *((together,) if together > 1 else ()), *own)
+    name = out.register(load.buffer.name.lower(), dtype, shape)
 
     def fragment(here: Place) -> Element:
         if not over:
-            return Element(name, (), "uint32")
+            return Element(name, (), dtype)
         at = here.point[over[0]]
         parts = (at,) if together == 1 else (at // together, at % together)
         indices = tuple(part.simplify(out.ranges) for part in parts)
-        return Element(name, indices, "uint32")
+        return Element(name, indices, dtype)
 
     if not over:
-        out.collective(_load(context, place, matrices, which, number, Element(name, (), "uint32"), 1))
+        out.collective(_load(context, place, matrices, which, number, Element(name, (), dtype), 1))
         return fragment
     variable = nest.variables[over[0]]
     with out.loop(variable, count // together, (0, count // together - 1), unroll=True) as at:
         here = place.bind({over[0]: at * together})
-        out.collective(_load(context, here, matrices, which, number, Element(name, (at,), "uint32"), together))
+        out.collective(_load(context, here, matrices, which, number, Element(name, (at,), dtype), together))
     out.ranges[variable] = (0, count - 1)
     return fragment
 
@@ -213,13 +218,16 @@ def _load(
     context: Context, place: Place, matrices: Matrices, which: int, load: int, fragment: Element, together: int
 ) -> LoadMatrix:
     """One load from the operand's staged tile, at the corner of a fragment or at this thread's row of it."""
-    out = context.out
+    out, one = context.out, matrices.instruction
     staged = _staged(context, place, matrices, load)
     corner = place.bind(dict.fromkeys(matrices.inside, Index()))
     offset = staged_access(out, corner, staged).offset
     along_k = _along_k(context, place, matrices, load)
     if matrices.shape.layout == "quads":
         offset = offset + _own_row(context, matrices, which, along_k, staged.pitch)
+    if matrices.shape.layout == WAVEFRONT:
+        lane = context.threads.thread % matrices.instruction.lanes
+        offset = offset + lane % matrices.shape.m * staged.pitch + lane // matrices.shape.m * (one.k // NEIGHBOURS)
     pointer, offset = out.place(staged.pointer, offset.simplify(out.ranges))
     return LoadMatrix(matrices.shape, "ab"[which], fragment, pointer, offset, staged.pitch, along_k, together)
 

@@ -3,7 +3,9 @@
 An execution width multiplies an m x k fragment by a k x n one.  Of the m x n results each thread has its own as
 ordinary loops say: 8 rows of 4 threads, so that a thread's results are ``m / 8`` rows of ``n / 4`` neighbours.  For
 layout "quads" this is where the hardware puts them (PTX ISA, "Matrix fragments for mma.m16n8k16"); from "opaque"
-fragments they are brought there through the block's layer, once, when the reduction is through.
+fragments they are brought there through the block's layer, once, when the reduction is through.  Of layout "wavefront"
+a thread has 4 neighbouring rows of one of 16 columns, and of a factor's row a quarter of its k, neighbours (LLVM's
+tests of the AMDGPU target and AMD's matrix instruction calculator: v_mfma_f32_16x16x16_f16).
 """
 
 from __future__ import annotations
@@ -27,6 +29,11 @@ ROW_BYTES = 16
 
 QUAD_PAIRS = "quad_pairs"
 """The layout of Volta's instructions, by two times four threads each."""
+WAVEFRONT = "wavefront"
+"""The layout of AMD's MFMA of 16 x 16 results by 64 threads."""
+
+NEIGHBOURS = 4
+"""Rows of results that such a thread has; so many of its threads have a factor's row."""
 
 TF32 = "tf32"
 """float32 without the 13 lowest bits of its significand."""
@@ -130,6 +137,9 @@ def fragment_loops(instruction: Instruction) -> tuple[tuple[tuple[str, int], ...
     """The loops of m, n and k that are one tile of the instruction: (kind, extent) by falling stride.
 
     Of several execution widths each has its own rows (PTX ISA, "wgmma register fragments")."""
+    if instruction.layout == WAVEFRONT:
+        rows = ((THREAD, instruction.m // NEIGHBOURS), (UNROLL, NEIGHBOURS))
+        return rows, ((THREAD, instruction.n),), ((UNROLL, instruction.k),)
     widths = widths_of(instruction)
     groups = ((GROUP, widths),) if widths > 1 else ()
     return (
@@ -211,13 +221,23 @@ def first_fragment_loop(stage: Stage, device: Device) -> int:
     return depth
 
 
+def results_of(instruction: Instruction) -> int:
+    """Loops over what a thread has of one tile of results."""
+    return sum(kind == UNROLL for loops in fragment_loops(instruction)[:2] for kind, _ in loops)
+
+
+def fragment_bytes(instruction: Instruction) -> int:
+    """Of a thread's neighbours along k in one fragment of a factor, of layout "wavefront"."""
+    return instruction.k // NEIGHBOURS * ITEMSIZE[factor_dtype(instruction)]
+
+
 def exchanges(stage: Stage, instruction: Instruction) -> bool:
     """Whether the `COLUMNS` threads of a row exchange results before they store them.
 
     Each then has a tile's whole row of one in `COLUMNS` tiles: 16 bytes of half floats.  Without, each has 4 bytes of
     every tile, and a warp writes half of each sector of 32 bytes (an H200 stores 51 MB of float16 in 63 us by 4 bytes a
     thread, in 36 by 16).  For a batch of programs: an array."""
-    return stage.store.vector > instruction.n // COLUMNS
+    return stage.store.vector > instruction.n // COLUMNS if instruction.layout != WAVEFRONT else False
 
 
 def exchanged_loops(stage: Stage, instruction: Instruction) -> tuple[int, int, int]:

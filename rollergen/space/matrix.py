@@ -43,9 +43,12 @@ def matrix_tiles(
     operands = matrix_operands(op, axes_of(roles), instruction)
     assert operands is not None  # asked before a space is
 
+    apart = device.limits.accumulation_registers
+
     def registers(fm, fn):
         a, b = len(operands.a) * instruction.a_registers, len(operands.b) * instruction.b_registers
-        return fm * fn * instruction.accumulator_registers * op.components + fm * a + fn * b
+        sums = fm * fn * instruction.accumulator_registers * op.components
+        return (sums <= apart) * -sums + sums + fm * a + fn * b
 
     def short(fm, fn, gm, gn):
         short_m = (fm * gm * instruction.m < 2 * m_extent) | (fm * gm == 1)

@@ -45,13 +45,13 @@ def small_integers(program: RProgram, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def run_opencl(
-    program: RProgram, arrays: Mapping[str, np.ndarray], spec, options: Sequence[str] = ()
+    program: RProgram, arrays: Mapping[str, np.ndarray], spec, options: Sequence[str] = (), change=lambda text: text
 ) -> dict[str, np.ndarray]:
     """Outputs of the emitted source, each buffer between guard zones that must stay as they are.
 
-    ``options``: of the OpenCL compiler."""
+    ``options``: of the OpenCL compiler; ``change``: of the text, before it is compiled."""
     source = emit(program, spec, "opencl")
-    module = runtime().compile(source.text, options)
+    module = runtime().compile(change(source.text), options)
     whole, views = {}, {}
     for buffer in program.buffers():
         dtype = numpy_dtype(buffer.dtype)

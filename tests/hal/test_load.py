@@ -71,7 +71,7 @@ def test_a_bad_value_is_refused_with_its_path_and_what_would_be_accepted(path, v
         ([], "clock_mz", "clock_mz is no key of this format; did you mean clock_mhz?"),
         (["memory_layers", 1], "bank_byte", "memory_layers[1].bank_byte is no key of this format; did you mean bank_b"),
         (["costs"], "spil_clocks", "costs.spil_clocks is no key of this format; did you mean spill_clocks?"),
-        (["limits"], "x", "limits.x is no key of this format; expected one of block_memory_bytes, blocks_per_unit, "),
+        (["limits"], "x", "limits.x is no key of this format; expected one of accumulation_registers, block_memory_bytes, "),
     ],
 )
 def test_an_unknown_key_is_refused_and_the_nearest_known_one_named(path, key, message):

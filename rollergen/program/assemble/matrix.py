@@ -17,10 +17,12 @@ from rollergen.program.assemble.plan import Roles, Size
 from rollergen.program.boxes import map_problem
 from rollergen.program.matrix import (
     COLUMNS,
+    NEIGHBOURS,
     PANEL_BYTES,
     ROW_BYTES,
     ROWS,
     SWIZZLE,
+    WAVEFRONT,
     factor_dtype,
     factors_of,
     fragment_loops,
@@ -70,6 +72,12 @@ class MatrixPlan:
 def axes_of(roles: Roles) -> tuple[str, ...]:
     """(m, n, k) of the instruction; none where an axis is missing, or other axes are reduced inside."""
     return () if roles.m is None or roles.n is None or roles.taps else (roles.m, roles.n, roles.k)
+
+
+def roles_for(roles: Roles, instruction: Instruction) -> Roles:
+    """The roles that its rows and columns have: rows of a wavefront's, of which a thread has neighbours, are along the
+    output's contiguous axis."""
+    return replace(roles, m=roles.n, n=roles.m) if instruction.layout == WAVEFRONT else roles
 
 
 def matrix_stage(
@@ -165,7 +173,7 @@ def _copies(
     k_block = [p for p, loop in enumerate(loops) if loop.axis == roles.k and loop.kind == SERIAL]
     depth = k_block[0] + 1 if k_block else first_inner
     itemsize = ITEMSIZE[factor_dtype(instruction)]
-    turns = instruction.layout == "opaque" or itemsize == 2
+    turns = instruction.layout == "opaque" or (itemsize == 2 and instruction.layout != WAVEFRONT)
     panel = PANEL_BYTES // itemsize if instruction.is_asynchronous else 0
     padding = ROW_BYTES // itemsize if rules.bank and not panel else 0
     copies = []
@@ -197,16 +205,18 @@ def _store(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size) ->
 def _store_vector(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size) -> Size:
     """Neighbouring results that a thread stores at once: those that it has of one tile, or a tile's whole row where the
     threads of a row exchange theirs (`exchanges`): of narrow elements, and of so many ``tiles`` along n."""
-    own = fragment_loops(instruction)[1][-1][1]
+    wavefront = instruction.layout == WAVEFRONT
+    own = NEIGHBOURS if wavefront else fragment_loops(instruction)[1][-1][1]
+    axis = (roles.m if wavefront else roles.n) or ""
     if op.where:
         return 1
     store = op.stored()
-    if is_divided(store, roles.n or ""):
+    if is_divided(store, axis):
         return 1
-    beside = [load for load in op.result_loads() if roles.n in load.axes()]
-    widest = lambda most: min(copy_vector(op, load, roles.n or "", most) for load in (store, *beside))
+    beside = [load for load in op.result_loads() if axis in load.axes()]
+    widest = lambda most: min(copy_vector(op, load, axis, most) for load in (store, *beside))
     exchanged = COLUMNS * own
-    narrow = instruction.layout != "opaque" and ITEMSIZE[op.output.dtype] * exchanged <= ROW_BYTES
+    narrow = instruction.layout not in ("opaque", WAVEFRONT) and ITEMSIZE[op.output.dtype] * exchanged <= ROW_BYTES
     if not narrow or widest(exchanged) < exchanged:
         return widest(own)
     return own + (exchanged - own) * (tiles % COLUMNS == 0)

@@ -25,6 +25,7 @@ from rollergen.program.matrix import (
     ROW_BYTES,
     ROWS,
     SWIZZLE,
+    WAVEFRONT,
     exchanged_loops,
     exchanges,
     factor_dtype,
@@ -324,8 +325,11 @@ def _check_operand(stage: Stage, device: Device, instruction: Instruction, axis:
         return
     if set(copy.order) != {axis, k} or copy.at_loop > first_fragment_loop(stage, device) or copy.swizzle:
         raise refuse(stage, f"{where}: order is {copy.order}, swizzle {copy.swizzle}; expected {axis} and {k}, none")
-    if ITEMSIZE[factor_dtype(instruction)] != 2 and instruction.layout == "quads" and copy.order[-1] != k:
-        raise refuse(stage, f"{where}: order is {copy.order}; expected {k} last, only 16-bit fragments are transposed")
+    wide = ITEMSIZE[factor_dtype(instruction)] != 2 and instruction.layout == "quads"
+    if (wide or instruction.layout == WAVEFRONT) and copy.order[-1] != k:
+        raise refuse(
+            stage, f"{where}: order is {copy.order}; expected {k} last, only 16-bit fragments in quads are transposed"
+        )
     _check_rows(stage, where, copy, instruction)
 
 

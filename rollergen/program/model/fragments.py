@@ -14,10 +14,12 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
 from rollergen.program.matrix import (
     ROW_BYTES,
+    WAVEFRONT,
     Operands,
     exchanges,
     factor_dtype,
     first_fragment_loop,
+    fragment_bytes,
     matrix_axes,
     matrix_instruction,
     matrix_operands,
@@ -97,6 +99,9 @@ def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
     if one.is_asynchronous:
         return _operand_accesses(nest, device, one, operands)
     steps, (rows, columns) = steps_of(nest, device), tiles(nest, device)
+    wavefront = one.layout == WAVEFRONT
+    width, service_of = (fragment_bytes(one), _wavefront_service) if wavefront else (ROW_BYTES, _row_service)
+    at_once = one.a_registers if wavefront else _REGISTERS_AT_ONCE
     found = []
     factors = [(load, rows, one.a_registers) for load in operands.a]
     factors += [(load, columns, one.b_registers) for load in operands.b]
@@ -106,9 +111,9 @@ def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
             layer = device.layer(copy.to_layer)
             row = [tile_shape(nest, copy, block=True)[-1]]
             pitch = (lambda extent, copy=copy: (extent + copy.padding) * ITEMSIZE[factor_dtype(one)])
-            service = per_distinct(lambda extent, pitch=pitch, layer=layer: _row_service(pitch(extent), layer), row)
-            loads = steps * count * registers / _REGISTERS_AT_ONCE
-            found.append(Access(load, "read", copy.to_layer, loads, ROW_BYTES, service))
+            served = lambda extent, pitch=pitch, layer=layer: service_of(pitch(extent), layer, width)
+            loads = steps * count * registers / at_once
+            found.append(Access(load, "read", copy.to_layer, loads, width, per_distinct(served, row)))
     results = rows * columns * nest.facts.components
     return (*found, *_results_through(nest, device, one, results, found))
 
@@ -155,11 +160,18 @@ def exchanged_results(nest: Nest, device: Device) -> Number:
 
 
 @lru_cache(maxsize=256)
-def _row_service(pitch: int, layer: MemoryLayer) -> int:
+def _row_service(pitch: int, layer: MemoryLayer, width: int = ROW_BYTES) -> int:
     """Wavefronts of a load whose threads name 16 rows of 16 bytes, in two columns."""
     lane = np.arange(32)
-    addresses = lane % 16 * pitch + lane // 16 * ROW_BYTES
-    return wavefronts(addresses, ROW_BYTES, layer, merge_pairs=False)
+    addresses = lane % 16 * pitch + lane // 16 * width
+    return wavefronts(addresses, width, layer, merge_pairs=False)
+
+
+@lru_cache(maxsize=256)
+def _wavefront_service(pitch: int, layer: MemoryLayer, width: int) -> int:
+    """Wavefronts of a load whose 64 threads name 16 rows, in four columns of a fragment's width."""
+    lane = np.arange(64)
+    return wavefronts(lane % 16 * pitch + lane // 16 * width, width, layer, merge_pairs=False)
 
 
 def scratch_of(nest: Nest, device: Device) -> Number:

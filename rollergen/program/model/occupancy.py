@@ -6,6 +6,7 @@ import numpy as np
 
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.boxes import producer_threads
+from rollergen.program.matrix import matrix_instruction
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 
@@ -29,10 +30,11 @@ def granted_registers(nest: Nest, device: Device, resident: Number) -> Number:
     limits = device.limits
     if nest.lockstep == 1:
         return limits.registers_per_thread
+    sums = limits.accumulation_registers if matrix_instruction(nest.stage, device) is not None else 0
     step = max(1, limits.register_allocation)
     sharing = ceil_div(resident * _warps(nest), device.schedulers) * nest.lockstep
     share = limits.registers_per_unit // device.schedulers // sharing // step * step
-    return least(share, limits.registers_per_thread)
+    return least(share, limits.registers_per_thread + sums)
 
 
 def warps_by_registers(device: Device, registers: Number, lockstep: int) -> Number:
