@@ -50,6 +50,9 @@ CASES = {
         "v100", lambda: matmul(*WHOLE, transpose_a=True, transpose_b=True), MatrixPlan("wmma", 1, 2, 2, 1, 1),
     ),
     "mma": ("a100", lambda: matmul(*ODD), MatrixPlan("mma", 1, 2, 2, 1, 1)),
+    "mma, three columns of tiles": ("a100", lambda: matmul(*ODD), MatrixPlan("mma", 1, 3, 2, 1, 1)),
+    "mma, five columns of tiles, a ring": ("a100", lambda: matmul(72, 88, 104), MatrixPlan("mma", 2, 5, 1, 1, 1, 3)),
+    "wmma, three columns of tiles": ("v100", lambda: matmul(*ODD), MatrixPlan("wmma", 1, 3, 2, 1, 1)),
     "mma, one column of tiles": ("a100", lambda: matmul(*ODD), MatrixPlan("mma", 2, 1, 1, 2, 2, 2)),
     "mma, whole tiles": ("h200", lambda: matmul(*WHOLE), MatrixPlan("mma", 2, 4, 2, 1, 2, 2)),
     "mma, both turned": (

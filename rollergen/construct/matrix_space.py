@@ -51,7 +51,7 @@ _RING = (3, 4)
 """Buffers of asynchronous copies."""
 _CLUSTER = 2
 """Blocks of a cluster."""
-_LEAST_STEPS, _CROWD = 8, 4 * 64 * 64
+_LEAST_STEPS, _CROWD = 8, 4 * 128 * 128
 """Of the parts of a split reduction: instructions along it, and see `part_counts`."""
 
 

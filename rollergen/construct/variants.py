@@ -12,6 +12,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.inner_sums import sums_inside
 from rollergen.expr.joining import joined
+from rollergen.expr.one_row import one_row
 from rollergen.expr.packing import Prepared, in_single
 from rollergen.expr.padding import find_windows, pad_view, with_halo
 from rollergen.expr.tensor_op import TensorOp
@@ -61,6 +62,8 @@ def variants(
     yield from _staged_variants(op)
     if shapes.matrix_instructions and _by_matrices(op, device):
         yield from _gathered_variants(op)
+        row = one_row(op)
+        yield from () if row is None else _variant("one row", (), row)
     if shapes.aligned_rows:
         yield from _aligned_variants(op, device, tf32)
     prepared = _dots(op, device) if shapes.dot_products and device.kind.dot_products else None
