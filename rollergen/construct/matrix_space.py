@@ -51,7 +51,7 @@ _RING = (3, 4)
 """Buffers of asynchronous copies."""
 _CLUSTER = 2
 """Blocks of a cluster."""
-_LEAST_STEPS, _CROWD = 8, 4 * 128 * 128
+_LEAST_STEPS, _CROWD, _FEW = 8, 4 * 128 * 128, (2, 3, 6, 8)
 """Of the parts of a split reduction: instructions along it, and see `part_counts`."""
 
 
@@ -97,7 +97,7 @@ def _split(
     ledger: Ledger,
 ) -> Iterator[Candidate]:
     """Where blocks are fewer than units: parts of the sum side by side, put together by a second stage."""
-    for parts in part_counts(variant.op, variant.roles.k, _LEAST_STEPS * instruction.k, _CROWD, device, rules):
+    for parts in part_counts(variant.op, variant.roles.k, _LEAST_STEPS * instruction.k, _CROWD, device, rules, _FEW):
         pair = split_reduction(variant.op, variant.roles.k, parts) if variant.op.components == 1 else None
         if pair is None:
             continue

@@ -15,12 +15,12 @@ from rollergen.hal.spec import Device
 from rollergen.program.rprogram import Stage, Store
 from rollergen.tile.rules import AlignmentRules
 
-_FEW = {2, 3, 6, 8}
 
-
-def part_counts(op: TensorOp, axis: str, least: int, partials: int, device: Device, rules: AlignmentRules) -> list[int]:
-    """Numbers of parts to try, ascending: powers of 4, a few between, and those that keep every unit busy with one, two
-    or four tiles.
+def part_counts(
+    op: TensorOp, axis: str, least: int, partials: int, device: Device, rules: AlignmentRules, few: tuple[int, ...] = ()
+) -> list[int]:
+    """Numbers of parts to try, ascending: powers of 4, a ``few`` others, and those that keep every unit busy with one,
+    two or four tiles.
 
     ``least``: elements along `axis` that a part has at least.  ``partials``: partial results for each unit beyond which
     the units are busy without a split.
@@ -29,7 +29,7 @@ def part_counts(op: TensorOp, axis: str, least: int, partials: int, device: Devi
         return []
     outputs = prod(one.extent for one in op.of_role("spatial"))
     most = min(op.axis(axis).extent // least, partials * device.units // outputs)
-    powers = {4**n for n in range(1, most.bit_length())} | _FEW
+    powers = {4**n for n in range(1, most.bit_length())} | {*few}
     shares = {device.units // 4, device.units // 2, device.units}
     return sorted(parts for parts in powers | shares if 2 <= parts <= most)
 
