@@ -205,7 +205,13 @@ class Instruction:
     per_clock: float = declared(
         "instructions, each of m x n x k multiply-adds, that one unit starts in one clock", accepts="positive"
     )
-    latency_clocks: float = declared("until a dependent one may start")
+    latency_clocks: float = declared(
+        "until a dependent one may start",
+        Reason(
+            "programs have them in chains of two products alone, whose tiles have many sums beside each other",
+            where={"properties": {"layout": {"const": "quad_pairs"}}, "required": ["layout"]},
+        ),
+    )
     peak_dense_tflop_s: float = declared(
         "the whole chip, as printed, without sparsity, a multiply-add as two; the rate is held against it",
         Reason(

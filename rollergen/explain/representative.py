@@ -14,7 +14,7 @@ from rollergen.expr.primitives import FUNCTIONS, PRIMITIVES
 
 
 def representative() -> dict[str, Tensor]:
-    """Expressions by name: products in each arithmetic, windows, rows, columns, functions, copies, tails."""
+    """Expressions by name: products in each arithmetic, windows, chains, rows, columns, functions, copies, tails."""
     return {name: make() for name, make in _MAKERS.items()}
 
 
@@ -34,6 +34,10 @@ def _convolution(dtype: str = "float32") -> Tensor:
 
 def _depthwise() -> Tensor:
     return rg.ops.depthwise_conv2d(rg.tensor("X", (4, 32, 30, 30)), rg.tensor("W", (32, 1, 3, 3)), name="Y")
+
+
+def _attention() -> Tensor:
+    return rg.ops.attention(*[rg.tensor(name, (2, 128, 64), "float16") for name in "QKV"], name="O")
 
 
 def _functions() -> Tensor:
@@ -68,5 +72,6 @@ _MAKERS: dict[str, Callable[[], Tensor]] = {
     "sum of columns": _unary("sum", (256, 256), axis=0),
     "softmax": _unary("softmax", (512, 1000)),
     "functions": _functions,
+    "attention, float16": _attention,
     "transpose": _unary("t", (2048, 1000)),
 }

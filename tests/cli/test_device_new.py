@@ -111,7 +111,7 @@ def test_rates_of_memory_that_are_the_parents_are_named_where_the_architecture_d
     told = ok(*words, str(tmp_path / "b.json"), "--arch", "sm_75")
     assert "16 those of sm_75 (Turing), " in told
     left = told.split("Rates for a clock that are v100's own: ")[1].split("\n")[0]
-    assert left == "fma_f64.per_clock, hfma2.per_clock, dp4a.per_clock, wmma.per_clock."
+    assert left == "fma_f64.per_clock, hfma2.per_clock, dp4a.per_clock, wmma.per_clock, mma.per_clock."
 
 
 def test_on_a_terminal_it_asks(tmp_path):

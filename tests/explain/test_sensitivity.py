@@ -23,7 +23,7 @@ ROWS = {"sum of rows": OPERATORS["sum of rows"]}
 @pytest.mark.every(4)
 def test_no_figure_is_dead_without_a_reason(name):
     """All figures of the other devices, with all operators: benches/bench_sensitivity.py --quick."""
-    chosen = {**SOME, **{one: OPERATORS[one] for one in ("conv2d, float16", "depthwise conv2d", "softmax", "matmul, float16", "conv2d")}}
+    chosen = {**SOME, **{one: OPERATORS[one] for one in ("conv2d, float16", "depthwise conv2d", "softmax", "matmul, float16", "conv2d", "attention, float16")}}
     effects = sensitivity(load_device(name), chosen, thorough=False)
     assert [effect.path for effect in effects if effect.unexplained] == []
     assert sum(effect.moves for effect in effects) > 40
