@@ -77,7 +77,10 @@ def drop(candidate: str, error: Exception, count: int = 1) -> None:
     """Drops what is told of; raises the error where nobody collects drops, or `every_drop_raises`."""
     found = _collecting.get()
     if found is None or _raising or isinstance(error, MemoryError):
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame
     found.append(Drop(candidate, error.with_traceback(None), count))
 
 

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -71,7 +71,7 @@ class Kernel:
         code: Code | None = None,
     ) -> None:
         self.device = device
-        self._growth, self._references = cache(growth), references  # growth constructs again
+        self._growth, self._references = lru_cache(maxsize=1)(growth), references  # growth constructs again
         self.candidates = tuple(candidates)
         self.signature = Signature(chosen.program.inputs, chosen.program.outputs)
         self._updates = self.signature.updates
