@@ -216,7 +216,7 @@ GRANTED = {  # (threads of a block, blocks of a unit at once): registers a threa
 def test_warps_share_the_register_file_by_schedulers(threads, blocks):
     v100, granted = rg.load_device("v100"), GRANTED[threads, blocks]
     warps = -(-threads // 32)
-    stage = SimpleNamespace(compute=SimpleNamespace(producer=False))
+    stage = SimpleNamespace(compute=SimpleNamespace(producer=False, instruction="fma"))
     nest = SimpleNamespace(lockstep=32, warps=warps, stage=stage)
     assert granted_registers(nest, v100, blocks) == granted
     assert warps_by_registers(v100, granted, 32) // warps >= blocks > warps_by_registers(v100, granted + 8, 32) // warps
