@@ -130,6 +130,7 @@ def test_each_lane_holds_what_the_instruction_takes_of_it(name, dtype):
         assert_right(expression, made, on, dtype, lambda text: by_lanes(text).replace("lane % 16 + 16", "lane % 15 + 16"))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("make", [with_an_epilogue, batched, convolution], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_epilogues_batches_and_windows_agree(make, dtype):

@@ -58,6 +58,7 @@ def assert_right(expression, made, device, dtype):
 
 
 @on_host
+@pytest.mark.every(3)
 @pytest.mark.parametrize("on, dtype", [
     ("a100", "float16"), ("h200", "bfloat16"), ("v100", "float16"), ("a100", "int8"), ("mi210", "float16"),
 ])  # fmt: skip
