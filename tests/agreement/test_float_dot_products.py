@@ -20,7 +20,8 @@ from rollergen.hal.dtypes import DTYPES
 from rollergen.hal.spec import Instruction
 from rollergen.options import BuildOptions
 from rollergen.tile.rules import CodeShapes
-from tests.agreement.readers import assert_traffic, device, interpreted, run_opencl, small_integers
+from tests.agreement import test_dot_products as dot_products
+from tests.agreement.readers import device, interpreted, run_opencl, small_integers
 from tests.agreement.test_dot_products import BYTES, programs
 from tests.program.hand_devices import AVX512
 
@@ -66,14 +67,7 @@ CASES = {
 
 def require_agreement(expression, program, of):
     """On whole numbers, whose sums are exact."""
-    arrays = small_integers(program)
-    want = expression.evaluate(*(arrays[buffer.name] for buffer in program.inputs))
-    result, blocks = interpreted(program, arrays, of, most_blocks=10_000)
-    out = program.outputs[0].name
-    assert result.written[out].all()
-    np.testing.assert_array_equal(result.outputs[out], want)
-    assert_traffic(program, result.traffic, of, blocks)
-    np.testing.assert_array_equal(run_opencl(program, arrays, of)[out], want)
+    dot_products.require_agreement(expression, program, of, small_integers(program))
 
 
 @of_each_float
