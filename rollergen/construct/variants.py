@@ -110,18 +110,19 @@ def _gathered_variants(op: TensorOp) -> Iterator[Variant]:
     on an NHWC copy, by image or over all pixels of all images, of which none are left over at the end of each."""
     by_image = implicit_gemm(op, by_image=True)
     if by_image is not None:
-        yield from map(_crossed, _variant("implicit GEMM by image", (), by_image))
+        yield from map(_as_product, _variant("implicit GEMM by image", (), by_image))
     inside = sums_inside(op)
     if inside is not None:
         apart, whole = implicit_gemm(inside.op, by_image=True), implicit_gemm(inside.op)
         name = "channels last, images together" if apart else "channels last"
-        yield from map(_crossed, _variant("channels last", inside.copies, apart) if apart else ())
-        yield from map(_crossed, _variant(name, inside.copies, whole) if whole else ())
+        yield from map(_as_product, _variant("channels last", inside.copies, apart) if apart else ())
+        yield from map(_as_product, _variant(name, inside.copies, whole) if whole else ())
 
 
-def _crossed(variant: Variant) -> Variant:
-    """The variant with m an axis of the factor that does not vary along n, where it has one: of many images with few
-    filters the images are a longer axis, along which no factor of n's is the same."""
+def _as_product(variant: Variant) -> Variant:
+    """The variant with the m of a product, if there is one: an axis of the factor without n, and of none with n.
+
+    The longest axis is another one where images are many and filters few."""
     roles, loads = variant.roles, variant.op.body_loads()
     own = [load.axes() for load in loads if roles.n not in load.axes()]
     across = [one for one in variant.op.of_role("spatial") if own and all(one.name in axes for axes in own)]

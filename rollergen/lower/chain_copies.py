@@ -7,6 +7,7 @@ half that comes next is fetched while a product runs, and put into its buffer on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from rollergen.expr.index import Index
@@ -92,7 +93,8 @@ class ChainCopies:
                 self._put(self.loads.keys)
                 self._fetch(self.loads.weighed, number + 1)
 
-    def _when_next(self, number: Index, end: Expr):  # type: ignore[no-untyped-def]
+    def _when_next(self, number: Index, end: Expr) -> AbstractContextManager[None]:
+        """Where another block of keys follows."""
         return self.out.when(Operation("lt", (Position(number + 1), end), "bool"))
 
     def _copy_block(self, number: Index, first: Index) -> None:
