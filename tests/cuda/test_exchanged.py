@@ -130,7 +130,7 @@ def test_a_seeded_fault_is_found(case, faults, fault):
     wanted = interpret(made, arrays, device).outputs
     try:
         got = executed(made, changed, arrays)
-    except HostError:  # of an access that is not aligned
+    except (HostError, AssertionError):  # of an access that is not aligned, or beyond an array
         return
     assert not all(np.array_equal(got[key], wanted[key]) for key in wanted)
 

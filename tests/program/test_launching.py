@@ -17,7 +17,7 @@ from rollergen.program.check import check
 from rollergen.program.model import least_seconds, predict, predict_stage, price_batch, with_launches
 from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, merged
 from rollergen.program.model.nest import Waves
-from rollergen.program.rprogram import StageLaunch
+from rollergen.program.rprogram import Loop, StageLaunch
 from rollergen.program.serial import from_text, to_text
 from tests.program.batches import batch, random_stages
 from tests.program.hand_devices import AVX512
@@ -67,6 +67,22 @@ def test_a_batch_goes_each_its_own_way(name):
         own = [next((x.seconds for x in one.limiters if x.name == limiter.name), 0.0) for one in each]
         np.testing.assert_allclose(np.broadcast_to(limiter.seconds, len(each)), own, rtol=1e-9)
     np.testing.assert_allclose(np.broadcast_to(together.waves, len(each)), [one.waves for one in each])
+
+
+def test_at_the_longest_time_of_the_calling_thread_a_batch_goes_as_each_does():
+    """One of blocks that are alone takes a little longer than that if others are woken, and a little less if not."""
+    _, serial, lane = (stage := relu(1 << 20).stages[0]).loops
+    trips = [1 << power for power in range(4, 16)]
+    blocks = [
+        replace(stage, loops=(Loop("i", 1, 16 * n, "grid"), replace(serial, extent=n), lane)) for n in trips
+    ]  # fmt: skip
+    for block in blocks[4:]:
+        device = replace(CORES, wake_us=predict_stage(block, ONE).seconds * 1e6 * 1.02 / MOST_WAKES)
+        assert predict_stage(block, device).alone
+        each = [predict_stage(one, device) for one in blocks]
+        together = predict_stage(batch(blocks), device)
+        assert np.array_equal(np.broadcast_to(together.alone, len(each)), [one.alone for one in each])
+        np.testing.assert_allclose(together.seconds, [one.seconds for one in each], rtol=1e-9)
 
 
 def test_the_batches_hold_both_ways():

@@ -170,8 +170,9 @@ def launched(
         return Launched(nest, work, _way(_inside(nest, calling_thread(device), costs, work, room)), True)
     way = _way(_inside(nest, device, costs, work, room))
     longest = MOST_WAKES * device.wake_us * 1e-6
-    if alone is None and device.wake_us and device.units > 1 and np.any(way.seconds < longest):
-        worse = least(way.seconds, longest)
+    shorter = way.seconds < longest + device.wake_us * 1e-6  # All that others do not save is the wake.
+    if alone is None and device.wake_us and device.units > 1 and np.any(shorter):
+        worse = choose(shorter, least(way.seconds, longest), 0)
         inside = _inside(nest, calling_thread(device), costs, work, room)
         if np.any(_at_least(inside) < least(worse, limit)):
             one = _way(inside)
