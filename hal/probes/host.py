@@ -13,6 +13,7 @@ from dataclasses import replace
 from rollergen.hal import masked_stores
 from rollergen.hal.dot_products import OF_X86, SUMMED
 from rollergen.hal.dtypes import sum_of
+from rollergen.hal.files.stamp import Stamp, stamp
 from rollergen.hal.probes.host_facts import (
     CacheLevel,
     cache_levels,
@@ -23,7 +24,7 @@ from rollergen.hal.probes.host_facts import (
     vector_registers,
     widest_bits,
 )
-from rollergen.hal.probes.host_probe import Probe, probe
+from rollergen.hal.probes.host_probe import Probe, kept_in, probe
 from rollergen.hal.spec import Device, Instruction, MemoryLayer, Target
 
 __all__ = ["HOST", "complete", "completed_on", "cpu_model"]
@@ -34,6 +35,9 @@ _COMPLETED = "completed"
 _PAGE_BYTES = 4096
 _NOT_PROBED = "no OpenCL runtime to measure with: from the vector width"
 
+_COMPLETED_SPECS: dict[tuple[Device, int, Stamp | None], Device] = {}
+"""The last one, by what it was completed from."""
+
 Origins = dict[str, tuple[str, str]]
 
 
@@ -41,12 +45,20 @@ def complete(device: Device) -> Device:
     """`device` with everything about this host filled in.
 
     Other devices, and a spec that has been completed (here or elsewhere), come back unchanged.  The first
-    call on a machine takes about 2 seconds; what it measured is kept in the user's cache directory.
+    call on a machine takes about 2 seconds; what it measured is kept in the user's cache directory.  While the file
+    there stays as it is, a process looks once.
     """
     if device.name != HOST or completed_on(device) is not None:
         return device
-    caches = cache_levels()
-    return completed(device, caches, probe(caches))
+    told = device, cores(), stamp(kept_in())
+    if told not in _COMPLETED_SPECS:
+        caches = cache_levels()
+        found = completed(device, caches, probe(caches))
+        if told[-1] is None:
+            return found
+        _COMPLETED_SPECS.clear()
+        _COMPLETED_SPECS[told] = found
+    return _COMPLETED_SPECS[told]
 
 
 def completed_on(device: Device) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from rollergen.construct.chains import runs_chains, runs_lone_rows
 from rollergen.construct.choose import construct
@@ -42,11 +43,18 @@ def planned(
 ) -> Graph:
     """The stages of `outputs` for `device`, as `canonicalize` makes them: operands are computed where they are read,
     contractions share a stage, and chains of them are one, only where the model says that this is faster than to store
-    them first.
+    them first.  Those of the last few expressions are remembered.
 
     Raises DtypeError for float64 on a device that has no instruction for it.
     """
+    given = None if inputs is None else tuple(inputs)
+    return _planned(outputs if isinstance(outputs, Tensor) else tuple(outputs), device, options, given)
 
+
+@lru_cache(maxsize=32)
+def _planned(
+    outputs: Tensor | tuple[Tensor, ...], device: Device, options: BuildOptions, inputs: tuple[Tensor, ...] | None
+) -> Graph:
     def seconds(graph: Graph) -> float:
         try:
             with collected_drops():  # of the cuts that are chosen, who constructs the kernel tells

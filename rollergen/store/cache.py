@@ -18,13 +18,14 @@ from rollergen.emit import emit
 from rollergen.errors import CacheWarning, ProgramError
 from rollergen.expr.stages import Graph
 from rollergen.hal.compilers import cubin_cache
+from rollergen.hal.files.stamp import Stamp, stamp
 from rollergen.hal.load import device_to_json
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.options import BuildOptions
 from rollergen.runtime.signature import Signature
 from rollergen.store import entries
-from rollergen.store.database import StoreError, reading, writing
+from rollergen.store.database import StoreError, reading, waiting, writing
 from rollergen.store.entries import Damage, Entry, Names
 from rollergen.store.eviction import keep_below, limit_bytes, used
 from rollergen.store.keys import Key, as_text, expression_text, key_of, sha256
@@ -36,6 +37,9 @@ T = TypeVar("T")
 _LOCK = threading.Lock()
 _told: set[Path] = set()
 _given_up: dict[Path, str] = {}
+_READ: dict[tuple[Path, Key], tuple[tuple[Stamp | None, Stamp | None], Entry]] = {}
+"""The last entries that this process read, and what the file was like."""
+_MOST_READ = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +75,17 @@ class Cache:
             guarded(self._path, lambda: self._write(key, candidates, chosen))
 
     def _found(self, key: Key) -> Found | None:
-        entry = self._read(key)
-        if entry is None:
-            return None
-        if entry.candidates[entry.chosen].noisy:  # taken on a busy machine: now it may be calmer
-            self._anew = True
-            return None
-        used(self._path, key.hash)
+        now = stamp(self._path), stamp(waiting(self._path))
+        then, entry = _READ.get((self._path, key), (None, None))
+        if entry is None or then != now:
+            entry = self._read(key)
+            if entry is None:
+                return None
+            if entry.candidates[entry.chosen].noisy:  # taken on a busy machine: now it may be calmer
+                self._anew = True
+                return None
+            used(self._path, key.hash)
+            _remember((self._path, key), (now, entry))
         return self._renamed(entry)
 
     def _read(self, key: Key) -> Entry | None:
@@ -121,6 +129,14 @@ class Cache:
         program = rename(outcome.program, names)
         written = emit(program, self._device) if outcome.source.text else outcome.source
         return replace(outcome, program=program, source=written)
+
+
+def _remember(what: tuple[Path, Key], read: tuple[tuple[Stamp | None, Stamp | None], Entry]) -> None:
+    with _LOCK:
+        _READ.pop(what, None)
+        while len(_READ) >= _MOST_READ:
+            del _READ[next(iter(_READ))]
+        _READ[what] = read
 
 
 def _names(graph: Graph) -> Names:

@@ -121,10 +121,15 @@ def _opened_to_read(path: Path) -> sqlite3.Connection:
         connection.close()
         if _is_passing(error):
             raise
-        beside = path.with_name(path.name + "-wal")
+        beside = waiting(path)
         if beside.exists() and beside.stat().st_size:
             raise
     return connected(path, "ro&immutable=1")
+
+
+def waiting(path: Path) -> Path:
+    """The file beside, of what SQLite has not yet brought into it."""
+    return path.with_name(f"{path.name}-wal")
 
 
 def connected(path: Path, mode: str, seconds: float | None = None) -> sqlite3.Connection:

@@ -18,7 +18,7 @@ from pathlib import Path
 from rollergen.errors import CacheWarning
 from rollergen.hal.files import user_cache
 from rollergen.hal.files.user_cache import LIMIT_VARIABLE
-from rollergen.store.database import StoreError, connected, writing
+from rollergen.store.database import StoreError, connected, waiting, writing
 from rollergen.store.deliveries import forget_removed
 from rollergen.store.schema import MODELS, without_triggers
 
@@ -26,6 +26,12 @@ _LEFT = 0.75
 """Of the bound, once something was removed: making the file smaller copies all that is left."""
 _PARTS = 16
 """In so many steps everything would be removed."""
+
+_OFTEN_S = 600.0
+"""What was used within so many seconds may go in any order."""
+_NOTED: dict[tuple[Path, str], float] = {}
+"""Until when the use of a key need not be told again."""
+_MOST_NOTED = 1024
 
 _TABLE = "CREATE TABLE IF NOT EXISTS uses (key TEXT PRIMARY KEY, used_at REAL NOT NULL) WITHOUT ROWID"
 _BUILT = "(SELECT key, candidates, made_at FROM kernels UNION ALL SELECT key, candidates, made_at FROM models) built"
@@ -44,12 +50,18 @@ def limit_bytes() -> int:
 
 def size_bytes(path: Path) -> int:
     """Bytes of the file and of what SQLite has not yet brought into it."""
-    beside = (path, path.with_name(f"{path.name}-wal"))
-    return sum(one.stat().st_size for one in beside if one.exists())
+    return sum(one.stat().st_size for one in (path, waiting(path)) if one.exists())
 
 
 def used(path: Path, key: str) -> None:
-    """Remembers that a kernel was found.  Where others are writing, or nobody may, that is left out."""
+    """Remembers that a kernel was found, once in `_OFTEN_S` of each process.  Where others are writing, or nobody may,
+    that is left out."""
+    now = time.monotonic()
+    if now < _NOTED.get((path, key), 0.0):
+        return
+    if len(_NOTED) >= _MOST_NOTED:
+        _NOTED.clear()
+    _NOTED[path, key] = now + _OFTEN_S
     try:
         with writing(path, seconds=0.0) as connection:
             connection.execute(_TABLE)

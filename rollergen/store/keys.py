@@ -47,6 +47,7 @@ class Key:
         return sha256(as_text(asdict(self)))
 
 
+@lru_cache(maxsize=64)
 def key_of(
     graph: Graph, device: Device, options: BuildOptions, top_k: int, driver: str | None, verifier: str = ""
 ) -> Key:

@@ -149,7 +149,19 @@ def test_every_figure_of_a_completed_spec_says_where_it_is_from(tmp_path):
     assert kinds["tlbs[0].entries"][0] == "assumed"
 
 
-def test_without_a_runtime_the_spec_is_derived_and_says_so(monkeypatch):
+def test_what_was_kept_is_looked_at_again_only_where_its_file_changed(own_cache, monkeypatch):
+    looks, (_, file) = [], own_cache
+    monkeypatch.setattr(host, "kept_in", lambda: file)
+    monkeypatch.setattr(host, "probe", lambda caches: looks.append(1) or host_probe.probe(CACHES))
+    first = complete(CPU)  # no file yet
+    assert complete(CPU) is complete(CPU) and complete(CPU) == first and len(looks) == 2
+    key, kept = next(iter(json.loads(file.read_text()).items()))
+    file.write_text(json.dumps({key: kept | {"clock_mhz": 12.5}}))
+    assert complete(CPU).clock_mhz == 12.5 and len(looks) == 3
+
+
+def test_without_a_runtime_the_spec_is_derived_and_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(host, "kept_in", lambda: tmp_path / "none.json")
     monkeypatch.setattr(host, "probe", lambda caches: None)
     device = complete(CPU)
     assert completed_on(device) == cpu_model()
