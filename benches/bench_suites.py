@@ -32,7 +32,7 @@ from benches.aims import Aim, verdict
 from benches.results import begun, keep, result_path
 from benches.seeds.predicted import forget
 from rollergen.bench.suites import Entry, suite, suite_names
-from rollergen.build import paused_collector
+from rollergen.candidates import paused_collector
 from rollergen.construct import construct
 from rollergen.emit import emit_all
 from rollergen.errors import DoesNotFitError

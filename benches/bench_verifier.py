@@ -36,7 +36,7 @@ import rollergen as rg
 from benches.verify.command import ablate, evaluate
 from benches.verify.metrics import top_k
 from benches.verify.report import write_tables
-from rollergen.build import paused_collector
+from rollergen.candidates import paused_collector
 from rollergen.features import matrix, names
 from rollergen.hal.changes import with_present_costs
 from rollergen.hal.spec import Device

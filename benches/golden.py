@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benches.operator_cases import CASES
 from rollergen.bench.suites import suite, suite_names
-from rollergen.build import paused_collector
+from rollergen.candidates import paused_collector
 from rollergen.construct import construct
 from rollergen.emit import emit_all
 from rollergen.errors import RollergenError

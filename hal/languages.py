@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 GROUP = "rollergen.languages"
 BUILT_IN = {
     "bsp": "rollergen.bsp.printer:BSP",
-    "cuda": "rollergen.emit.cuda:CUDA",
-    "opencl": "rollergen.emit.opencl:OPENCL",
+    "cuda": "rollergen.emit.languages:CUDA",
+    "opencl": "rollergen.emit.languages:OPENCL",
 }
 """Written as entry points are: a checkout that is not installed has none of its own."""
 BUILT_IN_PRESENT = ("cuda", "opencl")

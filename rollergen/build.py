@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rollergen.bundle.references import self_tests
-from rollergen.construct import Ranked
-from rollergen.construct.notes import construction_notes
 from rollergen.construct.planning import planned
-from rollergen.dropped import collected_drops, drop, drop_notes, none_stands
-from rollergen.errors import ArgumentError, CheckFailedError, DeviceError, ExpressionError, array_advice, shown
+from rollergen.dropped import collected_drops, drop_notes
+from rollergen.errors import ArgumentError, DeviceError, ExpressionError, array_advice, shown
 from rollergen.expr.dims import has_dims
 from rollergen.expr.language import Tensor, shallow_enough
 from rollergen.expr.stages import Graph
-from rollergen.gate.comparison import Oracle
-from rollergen.gate.oracle import expression_oracle
 from rollergen.hal.errors import MendableError
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
-from rollergen.measure.background import compiled_in_background
-from rollergen.measure.compile_check import MEASURED, check_notes, compile_checked
-from rollergen.measure.isolation import bench_for
 from rollergen.measure.outcome import Outcome, Progress, silent
-from rollergen.measure.profiler import fastest, first_kept, measure_on, written
 from rollergen.options import BuildOptions
 from rollergen.runtime.executor import Executor, RuntimeExecutor, executor_for
 from rollergen.store.cache import Cache
@@ -36,6 +25,10 @@ from rollergen.targets import resolve
 from rollergen.verify.judge import Judge, VerifierLike, judge_of
 
 if TYPE_CHECKING:
+    from rollergen.bundle.references import SelfTest
+    from rollergen.construct import Ranked
+    from rollergen.gate.comparison import Oracle
+    from rollergen.program.rprogram import RProgram
     from rollergen.sizes.kernel import SizedKernel
 
 _MODEL_FILES = (".onnx", ".pt", ".pth", ".pt2", ".safetensors", ".tflite")
@@ -112,16 +105,23 @@ def build(
         terms = replace(terms, executor=None, varied=False)  # no element of an output is to be checked or timed
     keeps = cache and options.rank is None  # nobody knows whether a function is the same as the last time
     kept = Cache(graph, target, options, terms.count, terms.driver, terms.judge.identity) if keeps else None
-    oracle = lambda: expression_oracle(_tensors(expr), graph.outputs)
+
+    def oracle() -> Oracle:
+        from rollergen.gate.oracle import expression_oracle
+
+        return expression_oracle(_tensors(expr), graph.outputs)
+
     found, executor = kept.find() if kept else None, terms.executor
     if found is None:
+        from rollergen.candidates import measured, paused_collector, proposed, unmeasured  # none if it was found
+
         with collected_drops():
             with paused_collector():
                 candidates = proposed(partial(terms.drafted, graph), terms.count, target, options)
             if executor is None:
-                candidates, chosen = _unmeasured(candidates, target, options, progress)
+                candidates, chosen = unmeasured(candidates, target, options, progress)
             else:
-                candidates, chosen = _measured(candidates, target, options, progress, executor, oracle())
+                candidates, chosen = measured(candidates, target, options, progress, executor, oracle())
             if kept:
                 kept.keep(candidates, chosen)
     else:
@@ -152,6 +152,8 @@ class Terms:
 
     def notes(self, graph: Graph) -> tuple[str, ...]:
         """What construction and the judge did, for `explain`."""
+        from rollergen.construct.notes import construction_notes
+
         by_judge = self.judge.notes(graph, self.device, self.options, self.count)
         return construction_notes(graph, self.device, self.options) + by_judge
 
@@ -167,6 +169,11 @@ class Terms:
         checks = _check_notes(candidates, self.options, self.executor)
         unmeasured = replace(self, executor=None)  # kernels keep no executor
 
+        def references(program: RProgram) -> tuple[SelfTest, ...]:
+            from rollergen.bundle.references import self_tests
+
+            return self_tests(program, defined()[1])
+
         def notes() -> tuple[str, ...]:
             graph, _ = defined()
             with collected_drops() as dropped:
@@ -174,7 +181,6 @@ class Terms:
                 own = unmeasured.notes(graph)
             return own + checks + drop_notes(dropped)
 
-        references = lambda program: self_tests(program, defined()[1])
         return Kernel(self.device, candidates, chosen, cuts, notes, references=references)
 
 
@@ -206,62 +212,6 @@ def _sized(
     executor, keeps = _executor(target, profile), cache and options.rank is None
     alone = lambda outputs, inputs: own(outputs, target, inputs=inputs)
     return build_sized(expression, target, options, executor, sizes, alone, progress or silent, keeps)
-
-
-MOST_DRAFTED = 8
-"""Times as many programs as are asked for are drafted at most, to replace those of which no source can be written."""
-
-
-def proposed(
-    drafted: Callable[[int], Sequence[Ranked]], count: int, target: Device, options: BuildOptions
-) -> tuple[Outcome, ...]:
-    """The best `count` programs with their sources, and better ones of which none could be written, as failed.  Raises
-    the first one's error where that is true of all."""
-    wanted = count
-    while True:
-        ranked = drafted(wanted)
-        programs, predicted_s = [one.program for one in ranked], [one.seconds for one in ranked]
-        candidates, dropped = written(programs, target, predicted_s, options.caches)
-        ends = [number for number, one in enumerate(candidates, start=1) if not one.problems]
-        if len(ends) >= count or len(ranked) < wanted or wanted >= MOST_DRAFTED * count:
-            break
-        wanted = min(wanted + 2 * (count - len(ends)), MOST_DRAFTED * count)
-    if not ends:
-        raise none_stands(dropped, target.name)
-    return candidates[: ends[:count][-1]]
-
-
-def _unmeasured(
-    candidates: tuple[Outcome, ...], target: Device, options: BuildOptions, progress: Progress
-) -> tuple[tuple[Outcome, ...], Outcome]:
-    """(candidates, the chosen one) where nothing is run: the first that its compiler does not refuse, if asked."""
-    if options.compile_check:
-        candidates = compile_checked(candidates, target, progress)
-    return candidates, first_kept(candidates)
-
-
-def _measured(
-    candidates: tuple[Outcome, ...],
-    target: Device,
-    options: BuildOptions,
-    progress: Progress,
-    executor: RuntimeExecutor,
-    oracle: Oracle,
-) -> tuple[tuple[Outcome, ...], Outcome]:
-    """(candidates, the chosen one): checked and timed, the fastest right one."""
-    sources = [] if options.isolate else [one.source for one in candidates if not one.problems]
-    with (
-        compiled_in_background(executor, sources) as compiler,
-        bench_for(target, compiler, candidates[0].program, oracle, options) as bench,
-    ):
-        candidates = measure_on(
-            bench, candidates, device=target, time_budget_s=options.time_budget_s, progress=progress,
-            checked=compiler.close,  # a compiler at work would be timed along
-        )  # fmt: skip
-    for one in candidates:
-        if one.problems and one.ended != "time":  # which a machine at work elsewhere may be the cause of
-            drop(f"candidate {one.rank + 1}", CheckFailedError("; ".join(one.problems)))
-    return candidates, fastest(candidates)
 
 
 def _check_kinds(expr: object, options: object, cache: object) -> None:
@@ -307,6 +257,8 @@ def _check_notes(candidates: Sequence[Outcome], options: BuildOptions, executor:
     """What `explain` says of the compile check, where one was asked for."""
     if not options.compile_check:
         return ()
+    from rollergen.measure.compile_check import MEASURED, check_notes
+
     return (MEASURED,) if executor is not None else check_notes(candidates)
 
 
@@ -321,20 +273,3 @@ def _count(top_k: int | None, compiles_slowly: bool) -> int:
 
 def _tensors(expr: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     return (expr,) if isinstance(expr, Tensor) else tuple(expr)
-
-
-@contextmanager
-def paused_collector() -> Iterator[None]:
-    """No collections inside; the state that was found is restored, also after an exception.
-
-    Constructing and emitting make some hundred thousand small frozen values without a cycle, which reference
-    counts alone free; searching them for cycles took a tenth of the time.  Where another thread switches the
-    collector on meanwhile, it is on.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from rollergen.emit import Launch, packed_names
 from rollergen.errors import ArgumentError, BundleError, DeviceError, shown
-from rollergen.explain.assumed import assumed_figures
-from rollergen.explain.explanation import explanation, seconds_text
-from rollergen.explain.text import brief_text, explanation_text
+from rollergen.explain.units import seconds_text
 from rollergen.gate.memory import HOST, Memory
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
-from rollergen.measure.profiler import cache_state
-from rollergen.program.model.prediction import machine_of
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.code import Code
 from rollergen.runtime.device_arrays import on_device
@@ -245,6 +241,7 @@ class Kernel:
     def interpret(self, /, *arrays: Any, **named: Any) -> Any:
         """The result computed by the interpreter, in NumPy, on any machine: exact and slow."""
         from rollergen.program.interpreter import interpret
+        from rollergen.program.model.prediction import machine_of
 
         given, updated = self._arranged(arrays, named)
         inputs = dict(zip(self._names, (*given, *(updated if self._updates else ())), strict=False))
@@ -258,6 +255,8 @@ class Kernel:
 
         ``wall_s`` includes the argument checks and the launch, ``event_s`` neither.
         """
+        from rollergen.measure.profiler import cache_state
+
         if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
             raise ArgumentError(f"rounds is {shown(rounds)}; expected at least 1, an integer")
         given, out = self._arranged(arrays, named)
@@ -286,6 +285,9 @@ class Kernel:
         which binds, how they join, the figures of the device that are assumed and move the time, the closed forms with
         numbers put in, the cuts, the runner-up and why it lost.
         """
+        from rollergen.explain.assumed import assumed_figures
+        from rollergen.explain.text import brief_text, explanation_text
+
         facts = self._facts()
         if brief and not as_dict:
             return f"{self.signature}\n{brief_text(facts)}"
@@ -297,6 +299,8 @@ class Kernel:
 
     def _facts(self) -> dict[str, Any]:
         """The facts of `explain` that are quick to find: all that short explanations and plots show."""
+        from rollergen.explain.explanation import explanation
+
         facts = explanation(self._chosen, self.candidates, self.device, self._cuts)
         if presence := language(self.language).mismatch(self.device):
             facts["presence"] = presence

@@ -28,7 +28,8 @@ from benches.gpu.peers import fix_precision, libraries
 from benches.gpu.rows import Row, Rows
 from benches.gpu.timer import STATES, Timer
 from rollergen.bench.suites import Entry
-from rollergen.build import Terms, proposed, terms_of
+from rollergen.build import Terms, terms_of
+from rollergen.candidates import proposed
 from rollergen.construct.planning import planned
 from rollergen.expr.stages import Graph
 from rollergen.gate.narrowing import program_accuracies

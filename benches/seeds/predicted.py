@@ -10,7 +10,7 @@ from typing import Any
 from benches.seeds.bounds import roofline_seconds
 from benches.seeds.finding import MEASURED, MODEL, Finding, Row, mean_of
 from rollergen.bench.suites import Entry
-from rollergen.build import paused_collector
+from rollergen.candidates import paused_collector
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.construct.copies import copy_stage

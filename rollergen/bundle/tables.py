@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rollergen.bundle.references import Reference, SelfTest
-from rollergen.explain.explanation import seconds_text
+from rollergen.explain.units import seconds_text
 
 
 def tables(manifest: Mapping[str, Any], tests: Sequence[SelfTest]) -> str:

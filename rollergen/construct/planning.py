@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from rollergen.construct.chains import runs_chains, runs_lone_rows
-from rollergen.construct.choose import construct
 from rollergen.dropped import collected_drops, standing
 from rollergen.errors import ConstructionError, DoesNotFitError, DtypeError
 from rollergen.expr.canonical import canonicalize
@@ -56,6 +54,8 @@ def _planned(
     outputs: Tensor | tuple[Tensor, ...], device: Device, options: BuildOptions, inputs: tuple[Tensor, ...] | None
 ) -> Graph:
     def seconds(graph: Graph) -> float:
+        from rollergen.construct.choose import construct  # which nothing needs that has one cut
+
         try:
             with collected_drops():  # of the cuts that are chosen, who constructs the kernel tells
                 best = lambda graph: construct(graph, device, options, top_k=1)[0].seconds
@@ -67,7 +67,11 @@ def _planned(
     if not (device.kind.float64 or bare):  # of a machine of tiles there is a listing, which no compiler refuses
         _refuse_float64(cut(outputs, inputs), device)
     apart = canonicalize(outputs, inputs, rows, seconds, bare)
-    if not (options.shapes.chains and runs_chains(device) and chains_in(outputs)):
+    if not (options.shapes.chains and chains_in(outputs)):
+        return apart
+    from rollergen.construct.chains import runs_chains, runs_lone_rows
+
+    if not runs_chains(device):
         return apart
     whole = replace(rows, chains=True, lone_rows=runs_lone_rows(device))
     if not any(op.inner for op in canonicalize(outputs, inputs, whole).tensor_ops):

@@ -5,7 +5,7 @@ as small inline functions before it: those that it uses and no others.  No heade
 compile the text as it is.
 
 Vectors in memory are read and written whole where their address is a proven multiple of their size (arguments start
-at multiples of `alignment.ARGUMENT_BYTES`), else in the largest parts for which that holds.
+at multiples of `source.ARGUMENT_BYTES`), else in the largest parts for which that holds.
 """
 
 from __future__ import annotations
@@ -23,11 +23,6 @@ from rollergen.emit.index_code import Alignment, is_wide
 from rollergen.emit.matrix_code import EXCHANGE_WITH, EXCHANGES, helper
 from rollergen.emit.unrolling import MOST_WHOLE, steps_at_once
 from rollergen.expr.index import Index
-from rollergen.hal.compilers import nvrtc
-from rollergen.hal.compilers.sass import histogram
-from rollergen.hal.languages import Compiler, Language
-from rollergen.hal.runtime import cuda_mismatch, cuda_runtime_for
-from rollergen.hal.runtimes.cuda_devices import cuda_device_present
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
     Inside,
@@ -343,25 +338,6 @@ class Cuda(CudaBoxes):
 
     def streamed(self, address: str, value: str) -> str:
         return f"__stcs({address}, {value})"
-
-
-CUDA = Language(
-    name=Cuda.language,
-    printer=lambda device: Cuda(),
-    suffix="cu",
-    runtime=cuda_runtime_for,
-    present=cuda_device_present,
-    mismatch=cuda_mismatch,
-    calls_take_device_arrays=True,
-    arch=r"(sm_[1-9]\d{1,2}[af]?)?",
-    arch_expected="sm_ and the compute capability's digits, such as sm_89, or nothing",
-    compiler=Compiler(nvrtc.compile_cuda, nvrtc.named, histogram),
-    matrix_layouts=frozenset({"quads", "quad_pairs", "opaque", "warpgroup"}),
-    dot_products=True,
-    asynchronous_copies=True,
-    box_copies=True,
-    bounds_registers=True,
-)
 
 
 STATIC_BYTES = 49152

@@ -16,6 +16,7 @@ from functools import lru_cache
 from math import gcd
 from operator import itemgetter
 
+from rollergen.emit.source import ARGUMENT_BYTES
 from rollergen.expr.index import KEPT, Atom, Bounds, FloorDiv, Index, Mod, atom_bounds, divided_bounds
 from rollergen.lower.expressions import STORAGE_BYTES, Pointer
 from rollergen.lower.ir import Allocate, Kernel, Point
@@ -111,10 +112,6 @@ def _division(atom: FloorDiv | Mod, known: tuple[Bounds, ...], long: tuple[str, 
     if type(atom) is Mod:
         return f"{text} % {divisor}", divided_bounds(atom, low, high)
     return f"{text}/{divisor} - {-below}" if below < 0 else f"{text}/{divisor}", divided_bounds(atom, low, high)
-
-
-ARGUMENT_BYTES = 16
-"""Every array passed to a kernel starts at a multiple of this (CUDA's allocations: of 256)."""
 
 
 class Alignment:

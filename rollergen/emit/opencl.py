@@ -26,9 +26,7 @@ from rollergen.expr.dtypes import is_integer
 from rollergen.hal.dot_products import filled, opencl_function
 from rollergen.hal.dtypes import DOTS
 from rollergen.hal.exchanges import EXTENSIONS, KEY
-from rollergen.hal.languages import Language
 from rollergen.hal.masked_stores import Vectors
-from rollergen.hal.runtime import opencl_device_present, opencl_mismatch, opencl_runtime_for
 from rollergen.hal.spec import Device
 from rollergen.lower.expressions import (
     BITS,
@@ -331,19 +329,3 @@ def printer(device: Device) -> OpenCL:
     masked = device.kind.masked_stores, device.kind.masked_loads
     attribute, extension = dialect.get("kernel_attribute", ""), dialect.get(KEY, "")
     return OpenCL(attribute, extension, steps, masked, device.kind.float64)
-
-
-_SWEEP = """kernel void sweep(global int *memory)
-{
-    const size_t block = get_group_id(0);
-    for (int at = 0; at < BLOCK; at += LINE) {
-        memory[block * BLOCK + at] += 1;
-    }
-}
-"""
-
-OPENCL = Language(
-    name=OpenCL.language, printer=printer, suffix="cl", runtime=opencl_runtime_for,
-    present=opencl_device_present, mismatch=opencl_mismatch, launchers=True, sweep=_SWEEP, dot_products=True,
-    matrix_layouts=frozenset({WAVEFRONT}),
-)  # fmt: skip

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from rollergen.explain.chains import chain_text
+from rollergen.explain.units import seconds_text
 from rollergen.expr.values import Buffer
 from rollergen.gate.footprint import building, calling
 from rollergen.hal.languages import language
@@ -331,11 +332,3 @@ def _why(chosen: Outcome, second: Outcome, differences: Sequence[Facts]) -> str:
     else:
         parts.append(f"the model had preferred it by {seconds_text(-slower)}")
     return "; ".join(parts)
-
-
-def seconds_text(seconds: float) -> str:
-    """A time with the unit that suits: ``1.23 ms``."""
-    for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
-        if abs(seconds) < limit:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:.3g} s"

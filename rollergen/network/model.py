@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from rollergen.errors import ArgumentError, CheckFailedError, DeviceError, DtypeError, ShapeError, shown
-from rollergen.explain.explanation import seconds_text
+from rollergen.explain.units import seconds_text
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.gate.footprint import bytes_text
 from rollergen.hal.spec import Device

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rollergen.explain.explanation import seconds_text
+from rollergen.explain.units import seconds_text
 from rollergen.network.model import Model
 
 WIDTH, HEIGHT, MARGIN = 640, 360, 48

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.emit.index_code import ARGUMENT_BYTES
+from rollergen.emit.source import ARGUMENT_BYTES
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import pattern_of, poison_bits, touched, zone_bytes

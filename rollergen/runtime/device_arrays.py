@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.emit.index_code import ARGUMENT_BYTES
+from rollergen.emit.source import ARGUMENT_BYTES
 from rollergen.errors import ArgumentError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.runtime.interop import is_torch

@@ -17,8 +17,6 @@ from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.protocol import InPlaceRuntime, LaunchLimits, Runtime
 from rollergen.hal.spec import Device
-from rollergen.runtime.cuda_memory import CudaMemory
-from rollergen.runtime.cuda_session import CudaSession
 from rollergen.runtime.opencl_session import OpenCLSession
 from rollergen.runtime.session import Idle, PreparedLaunches, Reading, Session
 
@@ -50,7 +48,11 @@ class RuntimeExecutor:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.memory: Memory = CudaMemory(runtime) if isinstance(runtime, CudaRuntime) else HOST
+        self.memory: Memory = HOST
+        if isinstance(runtime, CudaRuntime):
+            from rollergen.runtime.cuda_memory import CudaMemory  # and what writes CUDA, which CPUs need not wait for
+
+            self.memory = CudaMemory(runtime)
 
     @property
     def driver(self) -> str:
@@ -112,6 +114,8 @@ class _Compiled:
 
     def session(self) -> Session:
         if isinstance(self._runtime, CudaRuntime):
+            from rollergen.runtime.cuda_session import CudaSession
+
             return CudaSession(self._runtime, self._module, self._launches)
         if isinstance(self._runtime, BufferRuntime):
             return OpenCLSession(self._runtime, self._module, self._launches)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.emit import Source, packed_names
-from rollergen.emit.index_code import ARGUMENT_BYTES
+from rollergen.emit.source import ARGUMENT_BYTES
 from rollergen.errors import ArgumentError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.hal.spec import Device

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.emit.index_code import ARGUMENT_BYTES
+from rollergen.emit.source import ARGUMENT_BYTES
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.hal.runtimes.opencl_platforms import POCL

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from rollergen.emit import emit
 from rollergen.errors import CacheWarning, ProgramError
 from rollergen.expr.stages import Graph
 from rollergen.hal.compilers import cubin_cache
@@ -30,7 +29,6 @@ from rollergen.store.entries import Damage, Entry, Names
 from rollergen.store.eviction import keep_below, limit_bytes, used
 from rollergen.store.keys import Key, as_text, expression_text, key_of, sha256
 from rollergen.store.location import store_path
-from rollergen.store.records import records_of
 from rollergen.store.renaming import rename
 
 T = TypeVar("T")
@@ -99,6 +97,8 @@ class Cache:
                 raise StoreError(f"{self._path}: {error}; this kernel is built and stored anew", passing=True) from None
 
     def _write(self, key: Key, candidates: tuple[Outcome, ...], chosen: Outcome) -> None:
+        from rollergen.store.records import records_of
+
         now, limit = time.time(), limit_bytes()
         position = next(n for n, one in enumerate(candidates) if one is chosen)
         signature = str(Signature(chosen.program.inputs, chosen.program.outputs))
@@ -126,6 +126,8 @@ class Cache:
         return Found(candidates, candidates[entry.chosen])
 
     def _under(self, outcome: Outcome, names: dict[str, str]) -> Outcome:
+        from rollergen.emit import emit
+
         program = rename(outcome.program, names)
         written = emit(program, self._device) if outcome.source.text else outcome.source
         return replace(outcome, program=program, source=written)

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from rollergen.emit import Launch, Source, emit
+from rollergen.emit import Launch, Source
 from rollergen.errors import ProgramError, SpecError
-from rollergen.hal.load import device_hash, parse_device
+from rollergen.hal.load import device_hash, device_to_json, parse_device
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.program.serial import from_text, to_text
@@ -74,7 +74,7 @@ def read(connection: sqlite3.Connection, key: Key, device: Device) -> Entry | No
     if key_of_row(row) != key:
         raise Damage(f"kernel {key.hash[:12]}: its columns are not those of its key")
     check_sources(entry, device)
-    _check_beside(connection, key)
+    _check_beside(connection, key, device)
     return entry
 
 
@@ -85,6 +85,8 @@ def key_of_row(row: Sequence[Any]) -> Key:
 
 def check_sources(entry: Entry, device: Device, *, every: bool = False) -> None:
     """Whether the chosen candidate's source (or ``every`` one) is what its program is emitted as.  Raises Damage."""
+    from rollergen.emit import emit
+
     if not 0 <= entry.chosen < len(entry.candidates):
         raise Damage(f"chosen is {entry.chosen}; it has {len(entry.candidates)} candidates")
     for number, one in enumerate(entry.candidates):
@@ -93,10 +95,11 @@ def check_sources(entry: Entry, device: Device, *, every: bool = False) -> None:
             raise Damage(f"candidate {number} is no longer emitted as it was")
 
 
-def _check_beside(connection: sqlite3.Connection, key: Key) -> None:
+def _check_beside(connection: sqlite3.Connection, key: Key, device: Device) -> None:
     """The rows of device and expression, which are stored with the kernel.  Raises Damage."""
+    own = as_text(device_to_json(device))
     for table, column, name, hashed in (
-        ("devices", "spec", key.device, hash_of_spec),
+        ("devices", "spec", key.device, lambda text: key.device if text == own else hash_of_spec(text)),
         ("expressions", "expression", key.expression, lambda text: sha256(str(text))),
     ):
         row = connection.execute(f"SELECT {column} FROM {table} WHERE hash = ?", (name,)).fetchone()

@@ -47,21 +47,26 @@ class Key:
         return sha256(as_text(asdict(self)))
 
 
-@lru_cache(maxsize=64)
 def key_of(
     graph: Graph, device: Device, options: BuildOptions, top_k: int, driver: str | None, verifier: str = ""
 ) -> Key:
     """``driver``: of the runtime that profiles; None: none does.  ``verifier``: the identity of one that chose."""
-    return key_of_text(expression_text(graph), device, options, top_k, driver, verifier)
+    return _key(_expression_hash(graph), device, options, top_k, driver, verifier)
 
 
 def key_of_text(
     text: str, device: Device, options: BuildOptions, top_k: int, driver: str | None, verifier: str = ""
 ) -> Key:
     """``text``: of what is computed; the other arguments are those of `key_of`."""
+    return _key(sha256(text), device, options, top_k, driver, verifier)
+
+
+def _key(
+    expression: str, device: Device, options: BuildOptions, top_k: int, driver: str | None, verifier: str
+) -> Key:
     judged = {"verifier": verifier} if verifier else {}
     chosen = as_text({**options.deciding(), "top_k": top_k, **judged})
-    return Key(sha256(text), _device_hash(device), chosen, driver is not None, driver or "", fingerprint())
+    return Key(expression, _device_hash(device), chosen, driver is not None, driver or "", fingerprint())
 
 
 def expression_text(graph: Graph) -> str:
@@ -79,6 +84,11 @@ def _buffer(name: str, row: list[Any]) -> list[Any]:
     """A buffer's row with another name; most pack nothing, and are called as before there were such."""
     kept = row[2:] if row[-1] else row[2:-1]
     return [row[0], name, *kept]
+
+
+@lru_cache(maxsize=64)
+def _expression_hash(graph: Graph) -> str:
+    return sha256(expression_text(graph))
 
 
 _device_hash = lru_cache(maxsize=64)(device_hash)

@@ -10,9 +10,6 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Union
 
-from rollergen.construct import construct
-from rollergen.construct.choose import Ranked
-from rollergen.construct.variety import DRAFTED, varied
 from rollergen.dropped import standing
 from rollergen.errors import ArgumentError
 from rollergen.expr.stages import Graph
@@ -21,6 +18,7 @@ from rollergen.options import BuildOptions
 from rollergen.verify.objectives import RESIDUALS
 
 if TYPE_CHECKING:
+    from rollergen.construct import Ranked
     from rollergen.verify.verifier import Move, Verdict, Verifier
 
 DRAFT = 50
@@ -53,6 +51,9 @@ class Model:
     def programs(
         self, graph: Graph, device: Device, options: BuildOptions, count: int, various: bool = False
     ) -> tuple[Ranked, ...]:
+        from rollergen.construct import construct
+        from rollergen.construct.variety import DRAFTED, varied
+
         if not various:
             return construct(graph, device, options, count)
         return varied(construct(graph, device, options, max(count, DRAFTED)), count)
@@ -94,6 +95,7 @@ class Verified:
     def _asked(
         self, graph: Graph, device: Device, options: BuildOptions, count: int, reasons: bool
     ) -> tuple[tuple[Ranked, ...], Verdict]:
+        from rollergen.construct import construct
         from rollergen.verify.verifier import Verdict
 
         drafted = construct(graph, device, options, max(count, DRAFT))

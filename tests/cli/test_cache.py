@@ -73,7 +73,7 @@ def test_verify_names_what_is_wrong_and_exits_with_1():
 
 def test_verify_notices_kernels_that_would_be_emitted_otherwise(monkeypatch):
     ok(*PRODUCT)
-    monkeypatch.setattr("rollergen.store.entries.emit", lambda program, device: None)
+    monkeypatch.setattr("rollergen.emit.writing.emit", lambda program, device: None)
     result = run("cache", "verify", "--deep")
     assert result.exit_code == 1 and "is no longer emitted as it was" in result.output
 

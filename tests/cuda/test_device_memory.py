@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.emit.index_code import ARGUMENT_BYTES
+from rollergen.emit.source import ARGUMENT_BYTES
 from rollergen.errors import DeviceError
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer

@@ -9,8 +9,9 @@ import pytest
 import rollergen as rg
 from rollergen.emit import emit
 from rollergen.emit.cuda import Cuda
-from rollergen.emit.index_code import ARGUMENT_BYTES, Alignment, factor
+from rollergen.emit.index_code import Alignment, factor
 from rollergen.emit.opencl import OpenCL
+from rollergen.emit.source import ARGUMENT_BYTES
 from rollergen.errors import DeviceError
 from rollergen.expr.index import Index
 from rollergen.lower.expressions import (

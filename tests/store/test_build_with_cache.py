@@ -13,8 +13,8 @@ from rollergen.errors import ArgumentError
 from rollergen.store.location import store_path
 
 MODULES = {
-    "construct": importlib.import_module("rollergen.verify.judge"),
-    "measure_on": importlib.import_module("rollergen.build"),
+    "programs": importlib.import_module("rollergen.verify.judge").Model,
+    "measure_on": importlib.import_module("rollergen.candidates"),
 }
 
 
@@ -55,7 +55,7 @@ def same(one, other):
 def test_a_profiled_kernel_is_found_again_whole(constructions):
     first = rg.build(product(), "cpu", top_k=2)
     second = rg.build(product(), "cpu", top_k=2)
-    assert constructions == {"construct": 1, "measure_on": 1}
+    assert constructions == {"programs": 1, "measure_on": 1}
     same(first, second)
     assert second.explain(as_dict=True) == first.explain(as_dict=True)
     rng = np.random.default_rng(0)
@@ -67,7 +67,7 @@ def test_a_profiled_kernel_is_found_again_whole(constructions):
 def test_a_kernel_that_was_not_profiled_is_found_again(device, constructions):
     first = rg.build(product(), device, profile=False, top_k=3)
     same(first, rg.build(product(), device, profile=False, top_k=3))
-    assert constructions["construct"] == 1
+    assert constructions["programs"] == 1
 
 
 def test_several_outputs_and_stages_are_found_again(constructions):
@@ -77,7 +77,7 @@ def test_several_outputs_and_stages_are_found_again(constructions):
 
     first = rg.build(two(), "v100", profile=False, top_k=2)
     same(first, rg.build(two(), "v100", profile=False, top_k=2))
-    assert constructions["construct"] == 1
+    assert constructions["programs"] == 1
 
 
 RENAMED = {
@@ -94,7 +94,7 @@ RENAMED = {
 def test_other_tensor_names_find_the_kernel_and_stand_in_it(names, device, constructions):
     rg.build(product(), device, profile=False, top_k=3)
     found = rg.build(product(*names), device, profile=False, top_k=3)
-    assert constructions["construct"] == 1
+    assert constructions["programs"] == 1
     fresh = rg.build(product(*names), device, profile=False, top_k=3, cache=False)
     assert [b.name for b in (*found.signature.inputs, *found.signature.outputs)] == list(names)
     same(fresh, found)
@@ -138,14 +138,14 @@ def _inputs(tensor):
 def test_whatever_decides_about_a_kernel_makes_it_another_one(change, constructions):
     rg.build(product(), "v100", profile=False, top_k=2)
     change()
-    assert constructions["construct"] == 2
+    assert constructions["programs"] == 2
 
 
 def test_profiled_and_unprofiled_kernels_are_kept_apart(constructions):
     rg.build(product(), "cpu", profile=False, top_k=2)
     assert rg.build(product(), "cpu", top_k=2).measured_time is not None
     assert rg.build(product(), "cpu", profile=False, top_k=2).measured_time is None
-    assert constructions == {"construct": 2, "measure_on": 1}
+    assert constructions == {"programs": 2, "measure_on": 1}
 
 
 @pytest.mark.parametrize("what", ["driver", "package"])
@@ -156,7 +156,7 @@ def test_another_driver_or_package_builds_anew(what, constructions, monkeypatch)
     else:
         monkeypatch.setattr("rollergen.store.keys.fingerprint", lambda: "0.2.0+abc")
     rg.build(product(), "cpu", top_k=1)
-    assert constructions == {"construct": 2, "measure_on": 2}
+    assert constructions == {"programs": 2, "measure_on": 2}
 
 
 def test_without_cache_nothing_is_read_or_written(constructions):
@@ -164,7 +164,7 @@ def test_without_cache_nothing_is_read_or_written(constructions):
     assert not store_path().exists()
     rg.build(product(), "v100", profile=False, top_k=1)
     rg.build(product(), "v100", profile=False, top_k=1, cache=False)
-    assert constructions["construct"] == 3
+    assert constructions["programs"] == 3
 
 
 def test_another_process_finds_the_kernel():
@@ -203,4 +203,4 @@ def test_how_safely_candidates_are_run_does_not_make_another_kernel(construction
     rg.build(product(), "cpu", top_k=1)
     options = rg.BuildOptions(isolate=True, run_limit_s=3.0, compile_limit_s=9.0, memory_limit_bytes=1 << 30)
     rg.build(product(), "cpu", top_k=1, options=options)
-    assert constructions == {"construct": 1, "measure_on": 1}
+    assert constructions == {"programs": 1, "measure_on": 1}
