@@ -232,6 +232,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append(f"lines are prefetched {stage.store.prefetch_distance} tiles before they are written")
     if stage.store.across_rows:
         said.append("threads exchange results before they store them, row by row")
+    if stage.store.vector_loads:
+        said.append(f"what results are put together with is read {stage.store.vector} elements at once")
     if stage.store.adds:
         said.append("results are added atomically, in any order")
     if stage.block_order.group_rows:

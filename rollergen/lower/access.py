@@ -52,7 +52,7 @@ from rollergen.lower.vectors import (
     within,
 )
 from rollergen.lower.writer import Writer
-from rollergen.program.rprogram import Store
+from rollergen.program.stores import ONE_BY_ONE, Store
 
 
 def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
@@ -162,10 +162,7 @@ def _read_pieces(
         out.assign(name, gather(out, access, lane, wish, rare=True))
 
 
-_PLAIN = Store()
-
-
-def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Store = _PLAIN) -> None:
+def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Store = ONE_BY_ONE) -> None:
     """`value` (a vector where `lane` is given) stored where the tests hold.
 
     ``store.streaming``: whole vectors bypass the caches, where the address turns out to be aligned (the

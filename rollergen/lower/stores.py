@@ -9,13 +9,15 @@ from math import prod
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
 from rollergen.expr.places import put_of
-from rollergen.expr.values import Cast, Partial, Value, Var, loads
+from rollergen.expr.values import Cast, Load, Partial, Value, Var, loads
 from rollergen.hal.dtypes import DTYPES
 from rollergen.lower.access import fetch, has_edge, put
 from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
 from rollergen.lower.context import Context
+from rollergen.lower.copies import read_load
 from rollergen.lower.elements import Access
-from rollergen.lower.expressions import Build, Element, Expr, Inside
+from rollergen.lower.expressions import Build, Element, Expr, Inside, Pointer, Read
+from rollergen.lower.ir import PRIVATE, Write
 from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
@@ -24,8 +26,10 @@ from rollergen.lower.puts import placed
 from rollergen.lower.reductions import loops_over
 from rollergen.lower.register_tiles import RegisterTile
 from rollergen.lower.trips import last_trip
+from rollergen.lower.vectors import alignment
 from rollergen.program.matrix import COLUMNS, ROWS, exchanged_loops, exchanges, matrix_instruction, row_loop
 from rollergen.program.rprogram import SERIAL, KeptRow
+from rollergen.program.stores import read_beside
 
 Totals = Mapping[str, tuple[Registers, ...]]
 Kept = Mapping[str, Registers]
@@ -238,13 +242,36 @@ def _store_group(
     lane = Lane(f"element_{width}", width)
     out.ranges[lane.variable] = (0, width - 1)
     dtype = register_dtype(nest.op.output.dtype)
+    beside = _read_beside(context, vector(Index.axis(lane.variable)), lane)
     name = out.register("result", dtype, (width,))
     with out.loop(out.names.fresh("e"), width, (0, width - 1), unroll=True) as e:
-        out.assign(Element(name, (e,), dtype), stored(evaluate(out, scope_at(element(e)), value), dtype))
+        scope = _reading(scope_at(element(e)), beside, e)
+        out.assign(Element(name, (e,), dtype), stored(evaluate(out, scope, value), dtype))
     whole = Build(tuple([Element(name, (Index((), e),), dtype) for e in range(width)]))
     there = output_access(vector(Index.axis(lane.variable)), out)
     access = once_per_result(context, placed(out, scope_at(vector(Index())), there))
     put(out, access, whole, lane, nest.stage.store)
+
+
+def _read_beside(context: Context, place: Place, lane: Lane) -> dict[Load, Pointer]:
+    """Arrays of what is read at once for a vector of results, where the program says so."""
+    out, nest, arrays = context.out, context.nest, {}
+    for load in read_beside(nest.op) if nest.stage.store.vector_loads else ():
+        dtype = register_dtype(load.dtype)
+        whole = spread(read_load(out, place, load, lane), lane)
+        bytes_of = alignment(dtype, lane.width)
+        arrays[load] = out.array(f"{load.buffer.name.lower()}_beside", PRIVATE, dtype, lane.width, bytes_of)
+        out.write(Write(arrays[load], Index(), whole, aligned=True))
+    return arrays
+
+
+def _reading(scope: Scope, arrays: Mapping[Load, Pointer], number: Index) -> Scope:
+    """The scope of one element, whose loads are those of its number where these were read at once."""
+
+    def load(node: Load) -> Expr:
+        return Read(arrays[node], number, arrays[node].dtype) if node in arrays else scope.load(node)
+
+    return replace(scope, load=load) if arrays else scope
 
 
 def in_output(nest: Nest, kept_row: KeptRow) -> bool:

@@ -49,6 +49,8 @@ class CodeShapes:
     for each unit; else there is a block for each output.
     ``clusters``: two blocks with a producer each may bring for each other what they read alike, on devices that have
     clusters of blocks; else each brings all that it reads.
+    ``vector_loads``: what is added to products of matrix instructions (residuals, biases) is read in vectors as wide as
+    the results are stored in; else element by element.
     ``vectors_along_k``: a staged operand that is contiguous along the reduction stays so in a block's layer, copied
     past the registers in vectors, on devices that can; else its elements are copied one by one into columns.
     ``windows``: threads that reduce over sliding windows keep what neighbouring outputs share in registers, on
@@ -82,6 +84,7 @@ class CodeShapes:
     producers: bool = True
     persistent_grids: bool = True
     clusters: bool = True
+    vector_loads: bool = True
     vectors_along_k: bool = True
     windows: bool = True
     transposed_vectors: bool = True

@@ -43,6 +43,7 @@ from rollergen.program.rprogram import (
     Stage,
     Store,
 )
+from rollergen.program.stores import read_beside
 from rollergen.tile.rules import AlignmentRules
 
 
@@ -102,7 +103,7 @@ def matrix_stage(
         compute=Compute(instruction.name, factors=factors_of(instruction), producer=producer),
         accumulator=Accumulator(first_inner, instruction.accumulator_dtype),
         copies=copies,
-        store=_store(op, roles, instruction, plan.fn),
+        store=_store(op, roles, instruction, plan.fn, rules),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
         block_order=_order(plan, loops, device, producer) if swizzled else BlockOrder(),
     )
@@ -192,14 +193,19 @@ def _copies(
     return tuple([replace(copy, boxes=boxes) for copy in copies])
 
 
-def _store(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size) -> Store:
-    """In vectors; narrow results that lie in a row, but in none of vectors as long as a tile's, across rows, where a
-    thread has enough ``tiles`` along n."""
+def _store(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size, rules: AlignmentRules) -> Store:
+    """In vectors, in which what is read beside the sums is read, too; narrow results that lie in a row, but in none of
+    vectors as long as a tile's, across rows, where a thread has enough ``tiles`` along n."""
     vector = _store_vector(op, roles, instruction, tiles)
     row = COLUMNS * fragment_loops(instruction)[1][-1][1]
     narrow = instruction.layout != "opaque" and ITEMSIZE[op.output.dtype] * row <= ROW_BYTES
     in_row = lane_stride(op.stored(), roles.n or "") == 1
-    return Store(vector=vector, across_rows=narrow & in_row & (vector < row) & (tiles % ROWS == 0))
+    across = narrow & in_row & (vector < row) & (tiles % ROWS == 0)
+    return Store(vector=vector, across_rows=across, vector_loads=_reads_vectors(op, rules) & (vector > 1))
+
+
+def _reads_vectors(op: TensorOp, rules: AlignmentRules) -> bool:
+    return rules.shapes.vector_loads and bool(read_beside(op))
 
 
 def _store_vector(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size) -> Size:

@@ -9,7 +9,7 @@ from rollergen.expr.places import put_of
 from rollergen.expr.splitting import ADDED, is_added
 from rollergen.expr.tensor_op import Axis, summed_axes
 from rollergen.expr.values import Load, Partial, axes_of, walk
-from rollergen.expr.views import side_by_side
+from rollergen.expr.views import moved_at_once, side_by_side
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.check.accumulators import check_accumulator
 from rollergen.program.check.asynchronous import check_producer
@@ -37,7 +37,8 @@ from rollergen.program.matrix import (
     matrix_operands,
 )
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy, KeptRow, Stage
-from rollergen.tile.rules import multiplies
+from rollergen.program.stores import read_beside
+from rollergen.tile.rules import contiguous_axis, multiplies
 
 
 def check_tiles(
@@ -104,6 +105,7 @@ def _check_store(stage: Stage, axes: Mapping[str, Axis], device: Device | None) 
     if not power_of_two(vector):
         raise refuse(stage, f"store.vector is {vector}; expected a power of 2")
     _check_across_rows(stage, device)
+    _check_vector_loads(stage, axes)
     if vector == 1:
         return
     offset, put = stage.op.stored().offset(), put_of(stage.op)
@@ -134,6 +136,21 @@ def _check_across_rows(stage: Stage, device: Device | None) -> None:
             stage, f"store.across_rows with instruction {stage.compute.instruction} and vectors of "
             f"{stage.store.vector}; expected a matrix instruction whose fragments are known, vectors of what a thread "
             f"has of a tile, and a multiple of {ROWS} tiles of a thread along n"
+        )  # fmt: skip
+
+
+def _check_vector_loads(stage: Stage, axes: Mapping[str, Axis]) -> None:
+    """There is something to read, and each vector of it is aligned and wholly inside or outside of its bounds."""
+    store, beside = stage.store, read_beside(stage.op)
+    if not store.vector_loads:
+        return
+    along = contiguous_axis(stage.op.stored()) or ""
+    copied = {copy.load for copy in stage.copies}
+    fit = [moved_at_once(load, along, axes[along].extent, store.vector) for load in beside]
+    if store.vector == 1 or not beside or not all(fit) or copied & {stage.op.loads().index(one) for one in beside}:
+        raise refuse(
+            stage, f"store.vector_loads with vectors of {store.vector} of {stage.op.output.name}; expected a result "
+            f"that reads neighbours of tensors beside it, which no copy brings, each in whole vectors of so many"
         )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ from rollergen.program.model.chain_work import chain_flops
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product
 from rollergen.program.model.takes import taken
 from rollergen.program.rprogram import KeptRow, Stage
+from rollergen.program.stores import read_beside
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,6 +133,8 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
+    """``beside``: positions of the loads that the result reads where the output's neighbours are (`read_beside`)."""
+
     op: TensorOp
     kept_rows: tuple[KeptRow, ...]
     loads: tuple[Operand, ...]
@@ -139,6 +142,7 @@ class Facts:
     phases: tuple[Phase, ...]
     roles: Mapping[str, str]
     extents: Mapping[str, Number]
+    beside: frozenset[int]
 
     @property
     def by_row(self) -> bool:
@@ -173,6 +177,7 @@ def facts_of(op: TensorOp, kept_rows: tuple[KeptRow, ...] = ()) -> Facts:
         _phases(op, kept_rows),
         {axis.name: axis.role for axis in op.axes},
         {axis.name: axis.extent for axis in op.axes},
+        frozenset(map(op.loads().index, read_beside(op))),
     )
 
 

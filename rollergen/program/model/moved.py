@@ -14,7 +14,7 @@ from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges, matrix
 from rollergen.program.model.access import Access, direct_access, fill_accesses, register_accesses
 from rollergen.program.model.combining import Combining, combining_of, scan_steps, shared_points
 from rollergen.program.model.costs import Costs, costs_of
-from rollergen.program.model.facts import Phase
+from rollergen.program.model.facts import Operand, Phase
 from rollergen.program.model.fragments import exchanged_results, fragment_accesses, instruction_of
 from rollergen.program.model.levels import block_slots
 from rollergen.program.model.memory import Stream
@@ -155,8 +155,7 @@ def _phase_reads(nest: Nest, device: Device, phase: Phase, loops: tuple[int, ...
         if fragment is not None:
             found.append(register_accesses(nest, device, fragment, source, phase.reduces))
         elif not _is_uniform(nest, device, load, source):
-            operand = nest.facts.loads[load]
-            found.append(direct_access(nest, device, operand, load, loops, source, reduces=phase.reduces))
+            found.append(_read(nest, device, phase, load, loops, source))
     layers = {r.name: r for r in nest.facts.kept_rows}
     for name in (*phase.kept, *phase.reused):
         kept = layers[name]
@@ -165,6 +164,18 @@ def _phase_reads(nest: Nest, device: Device, phase: Phase, loops: tuple[int, ...
             width = ITEMSIZE[kept.value.dtype] * nest.lanes
             found.append(Access(-2, role, kept.layer, points(nest, loops), width, reduces=phase.reduces))
     return found
+
+
+def _read(nest: Nest, device: Device, phase: Phase, load: int, loops: tuple[int, ...], source: Copy | None) -> Access:
+    """A load at its point of use: of the result where results are stored, in vectors where the program says so."""
+    operand, store = nest.facts.loads[load], nest.stage.store
+    if phase.reduces or source is not None:
+        return direct_access(nest, device, operand, load, loops, source, reduces=phase.reduces)
+    vector = choose(store.vector_loads, store.vector, 1) if load in nest.facts.beside else 1
+    found = direct_access(
+        _exchanged(nest, device), device, operand, load, loops, None, vector=vector, reduces=False
+    )  # fmt: skip
+    return _across_rows(nest, device, found, operand)
 
 
 def _stores(nest: Nest, device: Device) -> list[Access]:
@@ -178,8 +189,7 @@ def _stores(nest: Nest, device: Device) -> list[Access]:
     found = [
         direct_access(own, device, target, -1, loops, None, role=role, vector=vector, reduces=False) for role in roles
     ]
-    if not is_nothing(nest.stage.store.across_rows):
-        found = [_across_rows(nest, device, one) for one in found]
+    found = [_across_rows(nest, device, one, target) for one in found]
     if len(found) > 1:
         found[1] = replace(found[1], count=found[1].count * waiting)
     if nest.stage.store.prefetch_distance:
@@ -199,15 +209,15 @@ def _exchanged(nest: Nest, device: Device) -> Nest:
     return replace(nest, loops=tuple(loops))
 
 
-def _across_rows(nest: Nest, device: Device, access: Access) -> Access:
-    """The store where threads of a column have exchanged results: they lie a tile apart in one row.  Its rows begin
-    anywhere, so that one line more is touched."""
+def _across_rows(nest: Nest, device: Device, access: Access, operand: Operand) -> Access:
+    """The access where threads of a column have exchanged results: they lie a tile apart in one row.  Rows of the
+    tensor begin anywhere, so that one line more is touched."""
     one = instruction_of(nest, device)
-    if one is None:
+    if one is None or is_nothing(nest.stage.store.across_rows):
         return access
     row, loops = row_loop(nest.stage), list(nest.loops)
     loops[row] = replace(loops[row], axis=matrix_axes(nest.stage)[1], stride=one.n)
-    service = thread_service(replace(nest, loops=tuple(loops)), device, nest.facts.store, access.width_bytes) + 1
+    service = thread_service(replace(nest, loops=tuple(loops)), device, operand, access.width_bytes) + 1
     return replace(access, service=choose(nest.stage.store.across_rows, service, access.service))
 
 

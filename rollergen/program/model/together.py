@@ -317,13 +317,14 @@ def _joined(members: list[_Member]) -> Stage:
         ))  # fmt: skip
     return replace(
         first, loops=tuple(loops), copies=tuple(copies), accumulator=accumulator,
-        store=replace(first.store, vector=column([stage.store.vector for stage in stages])),
+        store=replace(first.store, **{name: column([getattr(one.store, name) for one in stages]) for name in _STORED}),
         guards=tuple(dict.fromkeys([guard for stage in stages for guard in stage.guards])),
         block_order=BlockOrder(*map(column, zip(*[_ORDER(stage.block_order) for stage in stages], strict=True))),
     )  # fmt: skip
 
 
 _MOVED = attrgetter("at_loop", "vector", "padding", "depth")
+_STORED = ("vector", "across_rows", "vector_loads")
 _ORDER = attrgetter("group_rows", "launched", "cluster")
 
 
