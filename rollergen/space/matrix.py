@@ -5,6 +5,7 @@ from __future__ import annotations
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.matrix import axes_of
+from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.matrix import LEAST_WIDE, MOST_WIDE, matrix_operands
 from rollergen.program.rprogram import GROUP, THREAD, UNROLL
@@ -17,11 +18,14 @@ _TILES, _COLUMNS = (1, 2, 4, 8), (1, 2, 3, 4, 5, 6, 7, 8)
 """Tiles along m and n.  Of n others than powers of two, too: blocks may come out even on the units (512 x 4096 x 4096
 of float16 on an A100: 104 blocks of 128 x 160 on 108 units, 74 us predicted for 110).  Not where products run beside
 the program, whose tiles were measured beside those of powers of two only."""
+_THREES = (1, 2, 3, 4, 6, 8)
+"""Tiles along m where the rows are threes of the instruction's: those of 192 rows in one block read columns once."""
 _WIDTHS = (1, 2, 4, 8)
 _WIDE: dict[str, tuple[int, ...]] = {
     "fm": (1, 2), "fn": tuple(range(LEAST_WIDE, MOST_WIDE + 1, LEAST_WIDE)), "gm": (1, 2, 4), "gn": (1, 2),
 }  # fmt: skip
 """The same of an asynchronous instruction, whose execution widths are groups of them."""
+_WIDE_THREES = (1, 2, 3, 4)
 _OTHER_REGISTERS = 32
 """Of a thread, for addresses and what is on its way."""
 
@@ -32,8 +36,7 @@ def matrix_tiles(
     """Tiles of an execution width (`fm` x `fn` instructions) and execution widths of a block (`gm` x `gn`)."""
     m, n = roles.m or "", roles.n or ""
     m_extent, n_extent = op.axis(m).extent, op.axis(n).extent
-    columns = _TILES if any(one.is_asynchronous for one in device.instructions) else _COLUMNS
-    sizes = _WIDE if instruction.is_asynchronous else {"fm": _TILES, "fn": columns, "gm": _WIDTHS, "gn": _WIDTHS}
+    sizes = _sizes(ceil_div(m_extent, instruction.m), instruction, device)
     digits = (
         Digit("lanes", "", THREAD, (instruction.lanes,)),
         Digit("m", m, UNROLL, (instruction.m,)),
@@ -65,3 +68,12 @@ def matrix_tiles(
         limit(LONGER, "fm fn gm gn", short),
     )
     return TileSpace(op, device, rules, digits, limits, reach=REACH)
+
+
+def _sizes(rows: int, instruction: Instruction, device: Device) -> dict[str, tuple[int, ...]]:
+    """What is tried of each size, for so many rows of the instruction's."""
+    threes = rows % 3 == 0
+    if instruction.is_asynchronous:
+        return {**_WIDE, "gm": _WIDE_THREES} if threes else _WIDE
+    columns = _TILES if any(one.is_asynchronous for one in device.instructions) else _COLUMNS
+    return {"fm": _THREES if threes else _TILES, "fn": columns, "gm": _WIDTHS, "gn": _WIDTHS}
