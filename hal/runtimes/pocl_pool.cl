@@ -1,5 +1,5 @@
-/* Work-groups dealt among the calling thread and threads that wait for it, on x86-64 under Linux: compiled by PoCL, whose
- * kernels these call.  A launch's groups are taken one by one from a counter, by whoever is free; the caller never waits
+/* Work-groups dealt among the calling thread and threads that wait for it, on x86-64 under Linux: compiled by PoCL,
+ * whose kernels these call.  A launch's groups are taken one by one from a counter, by whoever is free; the caller never waits
  * for a thread that has not joined.  OpenCL C refuses function pointers and system calls: both are instructions.
  */
 typedef unsigned long word;
@@ -83,7 +83,7 @@ static void work(global struct launch *launch, int caller)
 }
 
 /* A job by the calling thread, with the help of those that come; alone where another caller has them. */
-kernel void run_job(global struct pool *pool, global struct launch *job)
+static void do_job(global struct pool *pool, global struct launch *job)
 {
     int shared = 0;
     global struct launch *launch = job;
@@ -111,6 +111,8 @@ kernel void run_job(global struct pool *pool, global struct launch *job)
     __atomic_store_n(&pool->lock, 0, __ATOMIC_RELEASE);
 }
 
+kernel void run_job(global struct pool *pool, global struct launch *job) { do_job(pool, job); }
+
 /* What each thread of the pool does. */
 kernel void serve_jobs(global struct pool *pool)
 {
@@ -132,4 +134,116 @@ kernel void serve_jobs(global struct pool *pool)
             work((global struct launch *)pool->job, 0);
         ADD(&pool->gate, -1);
     }
+}
+
+/* A job as a function of NumPy arrays, which CPython calls as those of extension modules (METH_FASTCALL).  Arrays are
+ * read as these read them: CPython's object.h and NumPy's ndarraytypes.h fix what lies where.
+ */
+struct dtype {
+    word references, type, scalar;
+    char kind, code, order;
+};
+
+struct array {
+    word references, type, data;
+    int axes;
+    word extents, strides, base, dtype;
+    int flags;
+};
+
+#define USABLE 0x501 /* NPY_ARRAY_CARRAY: contiguous, aligned and writeable */
+
+/* What an array of a call must be.  Behind it stand its extents, and then where its address is to be written. */
+struct wanted {
+    word scalar, order; /* of its dtype */
+    word bytes;
+    word written; /* it may share no byte with those before it */
+    word axes, places;
+    word data; /* where that of this call lies */
+};
+
+struct call {
+    word pool, job;
+    word ndarray;                                 /* the type of all arrays */
+    word release_python, take_python, as_boolean; /* PyEval_SaveThread, PyEval_RestoreThread, PyBool_FromLong */
+    word count;
+};
+
+/* What a function of CPython answers. */
+static word ask(word function, word argument)
+{
+    __asm__ volatile(
+        "movq %%rsp, %%r12; subq $128, %%rsp; andq $-64, %%rsp; call *%%rax; movq %%r12, %%rsp"
+        : "+a"(function), "+D"(argument) :
+        : "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "r12", "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4",
+          "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+    return function;
+}
+
+/* Where what is wanted of the next array stands. */
+static global struct wanted *behind(global struct wanted *one)
+{
+    return (global struct wanted *)((global word *)(one + 1) + one->axes + one->places);
+}
+
+static int fits(global struct array *array, global struct wanted *wanted, word ndarray)
+{
+    if (array->type != ndarray || (array->flags & USABLE) != USABLE || array->axes != wanted->axes)
+        return 0;
+    global struct dtype *dtype = (global struct dtype *)array->dtype;
+    if (dtype->scalar != wanted->scalar || dtype->order != wanted->order)
+        return 0;
+    global word *extents = (global word *)array->extents, *asked = (global word *)(wanted + 1);
+    for (word axis = 0; axis < wanted->axes; ++axis)
+        if (extents[axis] != asked[axis])
+            return 0;
+    return 1;
+}
+
+static int overlap(global struct wanted *a, global struct wanted *b)
+{
+    return a->data < b->data + b->bytes && b->data < a->data + a->bytes;
+}
+
+/* Whether the arrays are as the call wants them; if so, the launches have their addresses. */
+static int take(global struct call *call, global word *arrays)
+{
+    global struct wanted *first = (global struct wanted *)(call + 1), *wanted = first;
+    for (word number = 0; number < call->count; ++number, wanted = behind(wanted)) {
+        global struct array *array = (global struct array *)arrays[number];
+        if (!fits(array, wanted, call->ndarray))
+            return 0;
+        wanted->data = array->data;
+        if (wanted->written)
+            for (global struct wanted *other = first; other != wanted; other = behind(other))
+                if (overlap(other, wanted))
+                    return 0;
+        global word *place = (global word *)(wanted + 1) + wanted->axes;
+        for (word left = wanted->places; left; --left, ++place)
+            *(global word *)*place = wanted->data;
+    }
+    return 1;
+}
+
+/* True of a job that was done with these arrays; False of one that was not, as one of them is not what it wants.
+ * ``self``: an array whose contents are the call. */
+__attribute__((noinline, used)) static word call_with(word self, word arrays, word count)
+{
+    global struct call *call = (global struct call *)((global struct array *)self)->data;
+    word made = count == call->count && take(call, (global word *)arrays);
+    if (made) {
+        word thread = ask(call->release_python, 0);
+        do_job((global struct pool *)call->pool, (global struct launch *)call->job);
+        ask(call->take_python, thread);
+    }
+    return ask(call->as_boolean, made);
+}
+
+/* Writes where the function lies, which OpenCL C does not say.  That it could call it keeps PoCL from dropping it. */
+kernel void find_call(global word *place)
+{
+    if (place[0])
+        place[0] = call_with(place[0], place[1], place[2]);
+    else
+        __asm__("leaq call_with(%%rip), %0" : "=r"(place[0]));
 }

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rollergen.hal.errors import BuildError
+from rollergen.hal.runtimes.pocl_calls import Calls, Made, Wanted, layout_known
 from rollergen.hal.runtimes.pocl_work_groups import WorkGroups, array_of, object_of, own_names
 
 if TYPE_CHECKING:
@@ -70,9 +71,10 @@ class Pool:
     """``threads`` beside the calling one.  Thread-safe: of several callers one has the threads, the others do their
     jobs alone."""
 
-    def __init__(self, run_job: int, serve_jobs: int, threads: int) -> None:
-        """``run_job``, ``serve_jobs``: the addresses of the text's kernels."""
+    def __init__(self, run_job: int, serve_jobs: int, threads: int, calls: Calls | None = None) -> None:
+        """``run_job``, ``serve_jobs``: the addresses of the text's kernels; ``calls``: None where there are none."""
         self._run, self._serve, self._threads = _FUNCTION(run_job), _FUNCTION(serve_jobs), threads
+        self._calls = calls
         self._state, self._starting, self._started = _State(), threading.Lock(), False
         self._begin()
         os.register_at_fork(after_in_child=self._begin)
@@ -85,6 +87,15 @@ class Pool:
 
     def job(self, launches: Sequence[WorkGroups]) -> Callable[[], None]:
         """What makes the launches, each begun when the one before is done.  One thread at a time may call it."""
+        return self._call(self._run, _Arguments(ctypes.pointer(self._state), self._job(launches)))
+
+    def call_with(self, launches: Sequence[WorkGroups], wanted: Sequence[Wanted]) -> Made | None:
+        """As `job`, with arrays that it looks at and whose addresses it sets; None where that cannot be."""
+        if self._calls is None:
+            return None
+        return self._calls.function(self._state, self._job(launches), wanted, launches)
+
+    def _job(self, launches: Sequence[WorkGroups]) -> ctypes.Array[_Launch]:
         if not all(one.alone for one in launches):
             self._start()
         job = array_of(_Launch, len(launches))()
@@ -92,7 +103,7 @@ class Pool:
             launch.function, launch.arguments, launch.context = one.function, one.addresses, ctypes.addressof(_CONTEXT)
             launch.groups, launch.alone = one.groups, one.alone
         job[-1].last = True
-        return self._call(self._run, _Arguments(ctypes.pointer(self._state), job))
+        return job
 
     def _call(self, function: Any, arguments: _Arguments) -> Callable[[], None]:
         return partial(function, ctypes.byref(arguments), _CONTEXT, _ZERO, _ZERO, _ZERO)
@@ -127,14 +138,17 @@ def _pool(runtime: OpenCLRuntime) -> Pool | None:
         module = runtime.compile(text, alone=(True,))
     except BuildError:
         return None
-    state, job = _State(once=True, gate=_CLOSED), _Launch(alone=True, last=True)
-    for entry, arguments in (("run_job", (state, job)), ("serve_jobs", (state,))):
+    state, job, found = _State(once=True, gate=_CLOSED), _Launch(alone=True, last=True), ctypes.c_size_t()
+    for entry, arguments in (("run_job", (state, job)), ("serve_jobs", (state,)), ("find_call", (found,))):
         kernel = module.kernel(entry)
         runtime.set_arguments(kernel, [runtime.wrap(np.frombuffer(one, np.uint8)) for one in arguments])  # type: ignore[call-overload]
         runtime.launch(kernel, 1, 1, alone=True)
         runtime.finish()
-    run_job, serve_jobs = (_function(name) for name in own_names(text).values())
-    return Pool(run_job, serve_jobs, min(usable_cores(), runtime.units) - 1) if run_job and serve_jobs else None
+    run_job, serve_jobs, _ = (_function(name) for name in own_names(text).values())  # all stay loaded
+    if not run_job or not serve_jobs:
+        return None
+    calls = Calls(found.value) if found.value and layout_known() else None
+    return Pool(run_job, serve_jobs, min(usable_cores(), runtime.units) - 1, calls)
 
 
 def _function(name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -225,8 +226,10 @@ class _Session:
                 if name in self._arrays:
                     one.addresses[position] = self._arrays[name].ctypes.data
         setters = self._setters([one.addresses for one in groups])
-        run = pool.job(groups)
-        return PreparedLaunches(run, setters, self._runtime.memory, by_address=True, packed=self._packed)
+        return PreparedLaunches(
+            pool.job(groups), setters, self._runtime.memory, by_address=True,
+            call_with=partial(pool.call_with, groups), packed=self._packed,
+        )  # fmt: skip
 
     def _setters(self, launches: Sequence[Any]) -> dict[str, list[tuple[Any, int]]]:
         """What sets each input and output, wherever a launch takes it, given what sets an argument of each launch."""

@@ -111,6 +111,11 @@ def returned_arrays(out: Any, results: tuple[Any, ...], passed: Sequence[Any] | 
     return results if passed is None else alike(results, passed)
 
 
+def held_dtype(dtype: np.dtype) -> np.dtype:
+    """What `tensor_reader` gives tensors of this dtype as."""
+    return dtype if is_builtin(dtype) else np.dtype(_WORDS[dtype.itemsize])
+
+
 def tensor_reader(dtype: np.dtype) -> Callable[[Any], np.ndarray]:
     """What gives the memory of torch's tensors of this dtype as an array (of what NumPy lacks: the bits, as integers).
     It raises RuntimeError or TypeError for tensors that are no plain memory of the host."""

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.hal.runtimes.pocl_calls import Wanted
 from rollergen.runtime.device_arrays import contiguous_strides
 from rollergen.runtime.ids import NO_IDS, HostIds
-from rollergen.runtime.interop import tensor_reader, to_torch
+from rollergen.runtime.interop import held_dtype, tensor_reader, to_torch
 from rollergen.runtime.packed import Packed
-from rollergen.runtime.result_pool import new_result
+from rollergen.runtime.result_pool import SMALLEST_BYTES, new_result
 from rollergen.runtime.session import PreparedLaunches
 from rollergen.runtime.signature import Parameter, Signature
 
@@ -33,12 +34,12 @@ made; None where it has not.  ``packed``: the constants that the thread's tempor
 class Arrays:
     """The arrays of one library, and how the text of a call spells what it asks of an array ``{a}`` of theirs.
 
-    ``unfit``: true of one that the call must leave to the general path; ``taken``: what leaves its address in
-    ``at_{a}``; ``set``: what sets it as an argument of a launch; ``place``: what tells a constant's memory, beside
-    its address, from what it was when it was packed (`Packed.holds_at`), "" where nothing is.  ``array``: their class;
-    ``dtype``: theirs for NumPy's; ``seen``: what ``seen_{a}`` is, for NumPy's dtype; ``new``: what makes results, given
-    the address of the first input; ``host``: the array as NumPy's, "" where that is not in host memory; ``names``:
-    others of the text.
+    ``unfit``: true of one that the call must leave to the general path; ``read``: what leaves it as NumPy's in
+    ``array_{a}``, where it is another library's; ``taken``: what leaves its address in ``at_{a}``; ``set``: what sets
+    it as an argument of a launch; ``place``: what tells a constant's memory, beside its address, from what it was when
+    it was packed (`Packed.holds_at`), "" where nothing is.  ``array``: their class; ``dtype``: theirs for NumPy's;
+    ``seen``: what ``seen_{a}`` is, for NumPy's dtype; ``new``: what makes results, given the address of the first
+    input; ``host``: the array as NumPy's, "" where that is not in host memory; ``names``: others of the text.
     """
 
     array: type
@@ -46,6 +47,7 @@ class Arrays:
     taken: tuple[str, ...]
     set: str
     place: str
+    read: tuple[str, ...] = ()
     dtype: Callable[[np.dtype], Any] = lambda dtype: dtype
     seen: Callable[[np.dtype], Any] = lambda dtype: None
     new: Callable[[tuple[int, ...], np.dtype], Callable[[int], Any]] = new_result
@@ -64,12 +66,12 @@ NUMPY = Arrays(
 _TORCH = Arrays(
     object,
     unfit="not {a}.is_cpu or {a}.requires_grad or {a}.is_neg()",
-    taken=(
+    read=(
         "try: array_{a} = seen_{a}({a})",
         "except (RuntimeError, TypeError): return None",  # conjugated, sparse
         "if not array_{a}.flags.carray: return None",
-        *(line.replace("({a})", "(array_{a})") for line in NUMPY.taken),
     ),
+    taken=tuple(line.replace("({a})", "(array_{a})") for line in NUMPY.taken),
     set=NUMPY.set,
     place="array_{a}.strides",
     host="array_{a}",
@@ -124,6 +126,15 @@ def prepared_call(
                     return None
             run()
             return a1
+
+    Where launches look at arrays themselves (`PreparedLaunches.call_with`), less is left:
+
+            if out is None:
+                a1 = new_a1(0)
+            else:
+                a1 = out
+            if not made(a0, a1): return None
+            return a1
     """
     kind = replace(kind, set="set_{a}_{i}[{position}] = at_{a}") if launches.by_address else kind
     parameters = {f"a{i}": one for i, one in enumerate(signature.parameters)}
@@ -144,9 +155,18 @@ def prepared_call(
             memory: Any = launches.memory(cell)  # type: ignore[misc]
             scope |= {f"low_{a}": low, f"high_{a}": high, f"number_{a}": number, f"cell_{a}": cell}
             scope |= {f"memory_{a}": memory, f"at_{a}": memory.svm_ptr}
+    count, packed = len(signature.inputs), [a for a, one in parameters.items() if one.name in launches.packed]
+    if launches.call_with:
+        scope["made"] = launches.call_with([
+            Wanted(one.shape, held_dtype(one.dtype) if kind.read else one.dtype, number >= count,
+                   launches.setters.get(one.name, ()))
+            for number, one in enumerate(signature.parameters)
+        ])  # fmt: skip
+    made = scope.get("made") is not None
+    pooled = any(one.size_bytes >= SMALLEST_BYTES for one in signature.parameters[count:])
     text = _Text(
-        parameters, len(signature.inputs), signature.updates, positions, kind,
-        packed=[a for a, one in parameters.items() if one.name in launches.packed],
+        parameters, count, signature.updates, positions, kind, packed=packed, made=made,
+        beside="a0" if count and (pooled or not made) else "",
         scalars=frozenset(a for a, one in parameters.items() if one.name in ids.scalars),
         looks={a: len(ids.looks.get(one.name, ())) for a, one in parameters.items()},
     )  # fmt: skip
@@ -164,7 +184,8 @@ def _code(text: str) -> CodeType:
 class _Text:
     """The text of `call`: the first ``count`` ``parameters`` are inputs, ``positions`` where launches take each,
     ``packed`` those that were packed; ``updates``: whether outputs are the first arguments; ``scalars``: the integers
-    among the inputs; ``looks``: how many looks each is given."""
+    among the inputs; ``looks``: how many looks each is given; ``made``: whether launches look at arrays; ``beside``:
+    the input whose address new results keep apart from, "" where none is."""
 
     parameters: dict[str, Parameter]
     count: int
@@ -174,6 +195,8 @@ class _Text:
     packed: list[str]
     scalars: frozenset[str]
     looks: dict[str, int]
+    made: bool
+    beside: str
 
     def lines(self) -> Iterator[str]:
         names = list(self.parameters)
@@ -192,7 +215,7 @@ class _Text:
             yield from self._written(outputs)
         else:
             yield from self._results(inputs, outputs)
-        yield " run()"
+        yield f" if not made({', '.join(map(self._host, names))}): return None" if self.made else " run()"
         yield f" return {', '.join(outputs)}"
 
     def _number(self, a: str) -> Iterator[str]:
@@ -200,17 +223,21 @@ class _Text:
         yield f" if {a}.__class__ is not int: {a} = number_{a}({a})"
         yield f" if not low_{a} <= {a} <= high_{a}: return None"
         yield f" cell_{a}[()] = {a}"
-        yield from self._set(a)
+        yield from () if self.made else self._set(a)
 
     def _array(self, a: str) -> Iterator[str]:
         yield from self._checked(a)
         yield from self._taken(a)
-        yield from (f" look_{a}_{i}({self.kind.host.format(a=a)})" for i in range(self.looks[a]))
+        yield from (f" look_{a}_{i}({self._host(a)})" for i in range(self.looks[a]))
+
+    def _host(self, a: str) -> str:
+        """The array as NumPy's."""
+        return f"cell_{a}" if a in self.scalars else self.kind.host.format(a=a)
 
     def _results(self, inputs: list[str], outputs: list[str]) -> Iterator[str]:
         """Outputs that are made, or those of ``out``."""
         yield " if out is None:"
-        beside = f"at_{inputs[0]}" if inputs else "0"
+        beside = f"at_{self.beside}" if self.beside else "0"
         for a in outputs:
             yield f"  {a} = new_{a}({beside})"
             yield from map(" {}".format, self._taken(a))
@@ -224,17 +251,27 @@ class _Text:
         for a in outputs:
             yield from self._checked(a)
             yield from self._taken(a)
-            yield from (f" if less_{b} < at_{b} - at_{a} < bytes_{a}: return None" for b in before)
+            if not self.made:
+                yield from (f" if less_{b} < at_{b} - at_{a} < bytes_{a}: return None" for b in before)
             before.append(a)
 
     def _checked(self, a: str) -> Iterator[str]:
+        if self.made and not self.kind.read and not self.looks[a] and not self._placed(a):
+            return
         yield f" if {a}.__class__ is not ndarray or {a}.dtype != dtype_{a} or {a}.shape != shape_{a}: return None"
         yield f" if {self.kind.unfit.format(a=a)}: return None"
 
     def _taken(self, a: str) -> Iterator[str]:
-        """Finds the array's memory and sets it as an argument."""
-        yield from (f" {line.format(a=a)}" for line in self.kind.taken)
-        yield from self._set(a)
+        """Finds the array's memory and sets it as an argument, as far as launches do not."""
+        yield from (f" {line.format(a=a)}" for line in self.kind.read)
+        if self._placed(a):
+            yield from (f" {line.format(a=a)}" for line in self.kind.taken)
+        if not self.made:
+            yield from self._set(a)
+
+    def _placed(self, a: str) -> bool:
+        """Whether the text needs the array's address."""
+        return not self.made or a in self.packed or a == self.beside
 
     def _set(self, a: str) -> Iterator[str]:
         for i, position in enumerate(self.positions[a]):

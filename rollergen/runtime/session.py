@@ -10,6 +10,7 @@ import numpy as np
 
 from rollergen.emit import Launch
 from rollergen.gate.memory import Array
+from rollergen.hal.runtimes.pocl_calls import Made, Wanted
 
 
 class Reading(NamedTuple):
@@ -47,6 +48,8 @@ class PreparedLaunches:
     ``setters``: for each input and output (set_argument, position) wherever a launch takes it; ``memory(array)``: what
     is set there for an array in host memory, which it keeps alive.  It raises ValueError for arrays that are strided or
     read-only.  ``by_address``: setters have (addresses, position) instead, where its address (``svm_ptr``) is stored.
+    ``call_with``: what makes a function of plain NumPy arrays that looks at them, sets them and makes the launches
+    (`hal/runtimes/pocl_calls.py`), given what each must be; None where Python does this.
     ``packed``: names among which are the constants that a call finds packed (`emit.packed_names`).
     """
 
@@ -54,6 +57,7 @@ class PreparedLaunches:
     setters: Mapping[str, Sequence[tuple[Any, int]]]
     memory: Callable[[np.ndarray], Any] | None = None
     by_address: bool = False
+    call_with: Callable[[Sequence[Wanted]], Made | None] | None = None
     packed: Collection[str] = ()
 
 

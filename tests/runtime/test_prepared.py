@@ -9,17 +9,33 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
+from rollergen.hal.runtime import runtime_for
 from rollergen.runtime.packed import NEVER
+from rollergen.targets import resolve
 from tests.interop.exporter import Exporter
 from tests.threads import in_threads
 
 M, N = 5, 48
 
 
-@pytest.fixture(scope="module")
-def kernel():
+@pytest.fixture(scope="module", params=["machine code", "Python"])
+def kernel(request):
+    """Arrays of its calls are looked at by machine code, as far as that is here, and by Python."""
+    pool = runtime_for(resolve("cpu")).pool
+    calls = pool._calls if pool else None
+    if request.param == "machine code" and calls is None:
+        pytest.skip("no machine code looks at arrays on this machine")
+    if request.param == "Python" and pool:
+        pool._calls = None
     a, b = rg.tensor("A", (M, N)), rg.tensor("B", (M, N))
-    return rg.build(rg.ops.add(a, b, name="C"), "cpu", top_k=1, profile=False, cache=False)
+    yield rg.build(rg.ops.add(a, b, name="C"), "cpu", top_k=1, profile=False, cache=False)
+    if pool:
+        pool._calls = calls
+
+
+def test_machine_code_looks_at_arrays_where_it_is(kernel, called, request):
+    made = kernel._local.mine.call.__globals__.get("made")
+    assert (made is not None) == (request.node.callspec.params["kernel"] == "machine code")
 
 
 @pytest.fixture
