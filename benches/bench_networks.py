@@ -22,6 +22,28 @@ for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benches.names import network_names
+
+WAYS = ("torch", "onnx", "dynamo")
+
+
+def asked() -> argparse.Namespace:
+    """The command line's options.  A name that no network has ends the run."""
+    names = network_names()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(names)}; all unless given")
+    parser.add_argument("--device", default="v100", help="one that need not be present (v100 unless given)")
+    parser.add_argument("--run", action="store_true", help="on the CPU, at small sizes")
+    parser.add_argument("--from", dest="ways", action="append", choices=WAYS, help="again for several; torch and onnx")
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in names]:
+        parser.error(f"{unknown[0]!r} is none of {', '.join(names)}")
+    return options
+
+
+if __name__ == "__main__":
+    asked()  # help and errors come before torch, which takes seconds
+
 import numpy as np
 import torch
 
@@ -31,7 +53,6 @@ from benches.results import begun, keep, result_path
 from rollergen.importers import onnx_models, torch_models
 from rollergen.importers.graph import Network
 
-WAYS = ("torch", "onnx", "dynamo")
 OPSET = 17
 """Of the files that TorchScript's exporter writes: the newest that it knows whole."""
 BOUND = 2e-5
@@ -91,14 +112,7 @@ def refusal(name: str, way: str, device: str, problem: Exception) -> Row:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(NETWORKS)}; all unless given")
-    parser.add_argument("--device", default="v100", help="one that need not be present (v100 unless given)")
-    parser.add_argument("--run", action="store_true", help="on the CPU, at small sizes")
-    parser.add_argument("--from", dest="ways", action="append", choices=WAYS, help="again for several; torch and onnx")
-    arguments = parser.parse_args()
-    if unknown := [name for name in arguments.names if name not in NETWORKS]:
-        parser.error(f"{unknown[0]!r} is none of {', '.join(NETWORKS)}")
+    arguments = asked()
     device = "cpu" if arguments.run else arguments.device
     kept = f"networks_{device}"
     rows = {(row["name"], row["from"]): row for row in begun(result_path(kept)).get("rows", [])}

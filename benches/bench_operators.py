@@ -1,5 +1,5 @@
 """Every class of operators beside the libraries:
-``python benches/bench_operators.py [--case TEXT] [--kind K] [--seconds S] [--all-cores] [--again]``.
+``python benches/bench_operators.py [--case TEXT] [--kind K] [--list] [--seconds S] [--all-cores] [--again]``.
 
 Each case, in a process of its own, is built, checked against its float64 definition, then timed:
 ``kernel(*arrays, out=y)`` and every library's call (`benches/peers`, whose results are compared with ours first) take
@@ -33,9 +33,40 @@ os.sched_setaffinity(0, CORES)
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import argparse
+
+from benches.operator_cases import CASES, Case
+
+
+def asked() -> argparse.Namespace:
+    """The command line's options.  A name that no case has ends the run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--case", default="", help="only cases whose name contains this text")
+    parser.add_argument("--kind", default="", help="only classes whose name contains this text")
+    parser.add_argument("--list", action="store_true", help="name the cases, each behind its class, and stop")
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=1.0, help="least seconds of timing for each case")
+    parser.add_argument("--all-cores", action="store_true", help="every core and as many threads, instead of one")
+    parser.add_argument("--again", action="store_true", help="measure what was measured today too")
+    options = parser.parse_args()
+    if not (chosen := list(wanted(options))):
+        of = f"of a class with {options.kind!r} in its name " if options.kind else ""
+        parser.error(f"no case {of}has {options.case!r} in its name; --list names them")
+    if options.list:
+        print(*(f"{case.kind}: {case.name}" for case in chosen), sep="\n")
+        raise SystemExit(0)
+    return options
+
+
+def wanted(options: argparse.Namespace) -> Iterator[Case]:
+    return (case for case in CASES if options.case in case.name and options.kind in case.kind)
+
+
+if __name__ == "__main__":
+    asked()  # help and errors come before the imports that take seconds
+
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import geometric_mean, mean, median
 from typing import Any
 
@@ -44,7 +75,6 @@ from rich.console import Console
 from rich.table import Table
 
 from benches.aims import Aim, verdict
-from benches.operator_cases import CASES, Case
 from benches.peers import CPU, EVERY, as_numpy, competitors, reasons
 from benches.results import begun, keep, keep_at, result_path, unfinished
 from benches.roofline_probes import bound_s, probes
@@ -193,14 +223,7 @@ def aims(found: list[dict[str, Any]], classes: dict[str, float], shares: dict[st
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--case", default="", help="only cases whose name contains this text")
-    parser.add_argument("--kind", default="", help="only this class")
-    parser.add_argument("--alone", help=argparse.SUPPRESS)
-    parser.add_argument("--seconds", type=float, default=1.0, help="least seconds of timing for each case")
-    parser.add_argument("--all-cores", action="store_true", help="every core and as many threads, instead of one")
-    parser.add_argument("--again", action="store_true", help="measure what was measured today too")
-    arguments = parser.parse_args()
+    arguments = asked()
     for case in CASES:
         if case.name == arguments.alone:
             print(json.dumps(measure(case, arguments.seconds)))
@@ -214,9 +237,7 @@ def main() -> int:
     columns = ("class", "case", "ours", "best peer", "its time", "ratio", "of the roofline", "all ratios")
     table = Table(*columns, title=f"cores {CORES}")
     found = []
-    for case in CASES:
-        if arguments.case not in case.name or arguments.kind not in case.kind:
-            continue
+    for case in wanted(arguments):
         if case.name not in known:
             known[case.name] = alone(__file__, case.name, arguments.seconds, *more)
             if whole:
@@ -232,8 +253,6 @@ def main() -> int:
     console.print(table)
     for name, reason in absent.items():
         console.print(f"absent: {name}: {reason}", highlight=False)
-    if not found:
-        raise SystemExit(f"no case of class {arguments.kind!r} has {arguments.case!r} in its name")
     classes = class_means(found, lambda one: one["ratio"])
     overall = mean(classes.values())
     for kind, ratio in classes.items():

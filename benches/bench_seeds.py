@@ -17,6 +17,7 @@ os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 import argparse
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,8 @@ def options_and_claims() -> tuple[argparse.Namespace, list[Claim]]:
         parser.error(f"no entry has {options.claim!r} in its name; --list names them")
     if options.plot and len(wanted) != 1:
         parser.error(f"--plot draws one entry, and --claim {options.claim!r} names {len(wanted)}; --list names them")
+    if options.plot and find_spec("matplotlib") is None:
+        parser.error('--plot needs matplotlib; pip install "rollergen[plots]"')
     return options, wanted
 
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import rollergen as rg
-from benches.peers.interface import Operation
+from benches.operation import Operation
 
-T = rg.tensor
+
+def T(name: str, shape: tuple[int, ...], dtype: str = "float32", constant: bool = False) -> rg.Tensor:
+    return rg.tensor(name, shape, dtype, constant=constant)
 
 
 @dataclass(frozen=True)
@@ -257,10 +259,9 @@ def _transposed(kind: str, image: tuple[int, ...], filters: int, size: int, stri
 
 def _pool(kind: str, how: str, image: tuple[int, ...], size: int, stride: int, padding: int) -> Case:
     side = (image[2] + 2 * padding - size) // stride + 1
-    ours = rg.ops.max_pool2d if how == "max" else rg.ops.avg_pool2d
     settings = {"kernel_size": size, "stride": stride, "padding": padding}
     operation = Operation(f"{how}_pool2d", (*image[:2], side, side), settings)
-    make = lambda: ours(T("X", image), size, stride, padding, name="Y")
+    make = lambda: getattr(rg.ops, f"{how}_pool2d")(T("X", image), size, stride, padding, name="Y")
     return Case(kind, f"{how} pool {size}x{size}/{stride} {_by(image)}", make, operation)
 
 

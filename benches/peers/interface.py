@@ -1,13 +1,15 @@
-"""What a library is asked for, and what it answers."""
+"""What a library answers to an operation."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from benches.operation import Operation
 
 Arrays = Sequence[np.ndarray]
 Call = Callable[[], Any]
@@ -19,19 +21,6 @@ class NotOfferedError(Exception):
 
 class AbsentError(Exception):
     """The library, or the device that it needs, is not here; the text says what is missing."""
-
-
-@dataclass(frozen=True)
-class Operation:
-    """An operation of arrays: ``name`` of ours (``int_matmul``: of bytes, into int32), ``shape`` and ``dtype`` of the
-    result, ``settings`` as PyTorch spells them, ``weights``: which inputs are constant (a library may pack them
-    beforehand)."""
-
-    name: str
-    shape: tuple[int, ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    weights: tuple[int, ...] = ()
-    dtype: str = "float32"
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
-from rollergen.errors import ArgumentError, name_advice
+from rollergen.errors import ArgumentError, DeviceError, name_advice
 
 PREFIXES = ("bench_", "check_", "stress_", "measured_")
 NAMED = re.compile(r'^NAME(?:, \w+)? = "(\w+)"(?:,|$)', re.MULTILINE)
@@ -52,8 +53,16 @@ def _root() -> Path:
 
 def scripts(root: Path) -> tuple[Script, ...]:
     """By name."""
+    return tuple(_read(name, path) for name, path in _paths(root).items())
+
+
+def _paths(root: Path) -> dict[str, Path]:
     paths = sorted(p for p in (root / "benches").glob("*.py") if p.name.startswith(PREFIXES))
-    return tuple(Script(p.stem.removeprefix("bench_"), _purpose(p), p, _results(p)) for p in paths)
+    return {path.stem.removeprefix("bench_"): path for path in paths}
+
+
+def _read(name: str, path: Path) -> Script:
+    return Script(name, _purpose(path), path, _results(path))
 
 
 def makers(root: Path) -> tuple[Script, ...]:
@@ -77,12 +86,23 @@ def _purpose(path: Path) -> str:
 
 def script(root: Path, name: str) -> Script:
     """Raises ArgumentError, with the nearest name."""
-    found = {one.name: one for one in scripts(root)}
-    if name in found:
-        return found[name]
-    raise ArgumentError(f"there is no bench {name!r}; {name_advice(name, found)}")
+    paths = _paths(root)
+    if name in paths:
+        return _read(name, paths[name])
+    raise ArgumentError(f"there is no bench {name!r}; {name_advice(name, paths)}")
+
+
+def _lacking(path: Path) -> list[str]:
+    """Packages that the script itself imports first and that are not installed."""
+    imports = (node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.Import))
+    named = {alias.name.partition(".")[0] for node in imports for alias in node.names}
+    beside = {one.stem for one in path.parent.glob("*.py")}
+    return sorted(name for name in named - beside if find_spec(name) is None)
 
 
 def run(one: Script, arguments: Sequence[str]) -> int:
-    """Runs the script with this interpreter, in the checkout; its exit status."""
+    """Runs the script with this interpreter, in the checkout; its exit status.  Raises DeviceError that names a package
+    which the script imports and which is not installed."""
+    if lacking := _lacking(one.path):
+        raise DeviceError(f'the bench {one.name} needs {", ".join(lacking)}; pip install "rollergen[bench]"')
     return subprocess.run([sys.executable, str(one.path), *arguments], check=False).returncode

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.progress import Progress
 from rich.table import Table
 
 from rollergen.bench import scripts
@@ -72,6 +71,8 @@ def suite(only: tuple[str, ...], again: bool, out: Path) -> None:
 
     An interrupted suite goes on where it ended.  Exits with 1 where a bench failed or was ended by its limit.
     """
+    from rich.progress import Progress
+
     from rollergen.bench import suite as cpu_suite
 
     root = scripts.checkout()

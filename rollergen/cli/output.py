@@ -6,17 +6,17 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.hal.errors import RuntimeUnavailableError, SpecError
-from rollergen.hal.runtimes.opencl_devices import NAME as OPENCL
-from rollergen.hal.runtimes.opencl_devices import chosen
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 ProgressCallback = Callable[[str, int, int], None]
 
@@ -70,6 +70,7 @@ def refuse_unknown(device: str) -> None:
     nothing that computes, so that it comes at once."""
     from rollergen.hal.languages import language_names
     from rollergen.hal.load import known_names, load_device
+    from rollergen.hal.runtimes.opencl_devices import NAME as OPENCL
 
     if device in known_names():
         return
@@ -84,6 +85,7 @@ def refuse_unknown(device: str) -> None:
 
 
 def _refuse_absent(device: str, which: str) -> None:
+    from rollergen.hal.runtimes.opencl_devices import chosen
     from rollergen.hal.runtimes.opencl_platforms import present_devices
 
     try:
@@ -136,6 +138,8 @@ def progress_bar(shown: bool) -> Iterator[ProgressCallback]:
     if not (shown and console.is_terminal):
         yield lambda what, done, of: None
         return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bars:
         tasks: dict[str, Any] = {"constructing": bars.add_task("constructing", total=None)}

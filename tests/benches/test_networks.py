@@ -8,7 +8,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
 from benches.bench_networks import imported  # noqa: E402
-from benches.networks import network  # noqa: E402
+from benches.names import network_names  # noqa: E402
+from benches.networks import NETWORKS, network  # noqa: E402
+
+
+def test_the_names_that_are_read_without_torch_are_those_of_all_networks():
+    assert network_names() == tuple(NETWORKS)
 
 
 @pytest.mark.parametrize("way", ["torch", "onnx"])

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -11,7 +13,7 @@ from click.testing import CliRunner
 from rollergen.__main__ import main
 from rollergen.bench import scripts
 from rollergen.bench.results import figures, read, results
-from rollergen.errors import ArgumentError
+from rollergen.errors import ArgumentError, DeviceError
 
 PAGE_PACKAGES = ("jinja2", "matplotlib")
 
@@ -35,6 +37,35 @@ def test_a_bench_is_run_with_its_own_arguments_and_gives_its_status(tmp_path, mo
     path = tmp_path / "bench_x.py"
     path.write_text("import sys\nsys.exit(int(sys.argv[2]))\n")
     assert scripts.run(scripts.Script("x", "", path), ["--code", "7"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "told"),
+    [
+        ("operators", ["--case", "zzz"], "no case has 'zzz' in its name; --list names them"),
+        ("operators", ["--kind", "norms", "--case", "zzz"], "no case of a class with 'norms' in its name has 'zzz'"),
+        ("models", ["zzz"], "'zzz' is none of BERT-base layer, "),
+        ("networks", ["zzz"], "'zzz' is none of BERT-base layer, "),
+        ("seeds", ["--claim", "zzz"], "no entry has 'zzz' in its name; --list names them"),
+    ],
+)
+def test_a_name_that_a_bench_does_not_have_is_refused_before_anything_heavy_is_imported(name, words, told):
+    path = str(scripts.script(scripts.checkout(), name).path)
+    watched = (
+        f"import atexit, runpy, sys; sys.argv = {[path, *words]}; "
+        "atexit.register(lambda: print(sorted({'numpy', 'sympy', 'torch'} & sys.modules.keys()))); "
+        f"runpy.run_path({path!r}, run_name='__main__')"
+    )
+    ended = subprocess.run([sys.executable, "-c", watched], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2 and told in ended.stderr and ended.stdout == "[]\n"
+
+
+def test_a_bench_whose_package_is_not_installed_is_refused_with_what_installs_it(tmp_path):
+    path = tmp_path / "bench_x.py"
+    path.write_text("import sys\nimport no_such_package.part\nimport beside\n")
+    (tmp_path / "beside.py").write_text("")
+    with pytest.raises(DeviceError, match=r'the bench x needs no_such_package; pip install "rollergen\[bench\]"'):
+        scripts.run(scripts.Script("x", "", path), [])
 
 
 def test_a_result_becomes_facts_and_tables(tmp_path):
