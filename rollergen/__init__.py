@@ -50,7 +50,9 @@ def __getattr__(name: str) -> Any:
     else:
         from rollergen.hal.errors import name_advice
 
-        raise AttributeError(f"rollergen has no attribute {name!r}; {name_advice(name, __all__)}")
+        operators = getattr(sys.modules.get(_MODULES["ops"]), "__all__", ())
+        advice = f"expected rg.ops.{name}" if name in operators else name_advice(name, __all__)
+        raise AttributeError(f"rollergen has no attribute {name!r}; {advice}")
     globals()[name] = value
     return value
 

@@ -175,7 +175,7 @@ def check_scalar(scalar: float | int | bool, dtype: str, operation: str) -> floa
     if dtype == "bool" or isinstance(scalar, bool):
         if dtype == "bool" and isinstance(scalar, bool):
             return scalar
-        raise DtypeError(f"{operation} of a {dtype} value and {shown(scalar)}; expected {_expected(dtype)}")
+        raise DtypeError(f"{operation} of {dtype} values and {shown(scalar)}; expected {_expected(dtype)}")
     if is_float(dtype):
         try:
             value = float(scalar)
@@ -189,7 +189,7 @@ def check_scalar(scalar: float | int | bool, dtype: str, operation: str) -> floa
         return value
     if isinstance(scalar, float):
         raise DtypeError(
-            f"{operation} of a {dtype} value and {shown(scalar)}; expected {_expected(dtype)}, or a cast first"
+            f"{operation} of {dtype} values and {shown(scalar)}; expected {_expected(dtype)}, or a cast first"
         )
     low, high = DTYPES[dtype].limits
     if not low <= scalar <= high:

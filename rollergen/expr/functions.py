@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rollergen.errors import DtypeError, ExpressionError, shown
 from rollergen.expr.dtypes import PACKED, dtype_name, finite_bounds, is_float, is_integer, largest_float
-from rollergen.expr.primitives import PRIMITIVES
-from rollergen.expr.scalars import Expr, alike, as_expr, binary, is_scalar, literal, merge_axes, python_scalar
+from rollergen.expr.primitives import FUNCTIONS, PRIMITIVES
+from rollergen.expr.scalars import (
+    Expr,
+    alike,
+    as_expr,
+    as_operand,
+    binary,
+    is_scalar,
+    literal,
+    merge_axes,
+    python_scalar,
+)
 from rollergen.expr.show import show
 from rollergen.expr.values import Cast, Select, Unary
 from rollergen.hal.dtypes import DTYPES
@@ -59,7 +70,7 @@ def unary(op: str, x: Any) -> Expr:
     """One of `primitives.FUNCTIONS`."""
     e = as_expr(x, op)
     if not is_float(e.dtype):
-        raise DtypeError(f'{op} of a {e.dtype} value; expected a floating dtype, e.g. rg.cast(x, "float32")')
+        raise DtypeError(f'{op} of {e.dtype} values; expected a floating dtype, e.g. rg.cast(x, "float32")')
     return Expr(Unary(op, e.value, e.dtype), e.axes)
 
 
@@ -184,3 +195,33 @@ def function(name: str) -> Callable[[Any], Expr]:
     of.__name__ = of.__qualname__ = name
     of.__doc__ = f"{PRIMITIVES[name].meaning} of a floating value.\n\nRaises DtypeError for other dtypes."
     return of
+
+
+_NUMPYS: dict[str, Callable[..., Any]] = {
+    **{name: function(name) for name in FUNCTIONS},
+    "arcsin": function("asin"), "arccos": function("acos"), "arctan": function("atan"), "rint": function("round"),
+    "arctan2": atan2, "maximum": maximum, "minimum": minimum, "absolute": absolute, "negative": operator.neg,
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
+    "floor_divide": operator.floordiv, "remainder": operator.mod, "power": operator.pow,
+    "left_shift": operator.lshift, "right_shift": operator.rshift, "invert": operator.inv,
+    "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
+    "less": operator.lt, "less_equal": operator.le, "greater": operator.gt, "greater_equal": operator.ge,
+    "equal": operator.eq, "not_equal": operator.ne,
+}  # fmt: skip
+"""By the names of NumPy's functions (ufuncs): the functions and operators of elements."""
+
+
+def numpy_function(name: str, method: str, inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """NumPy's function `name` of elements and numbers.  Raises ExpressionError for one that elements do not have."""
+    if method != "__call__" or named or name not in _NUMPYS:
+        what = name if method == "__call__" else f"{name}.{method}"
+        given = ", ".join([*map(shown, inputs), *(f"{key}={shown(value)}" for key, value in named.items())])
+        ours = ", ".join(f"rg.{one}" for one in (*FUNCTIONS, "abs", "atan2", "maximum", "minimum", "select"))
+        raise ExpressionError(f"numpy.{what} of {given}; expected {ours}, or an operator of rg.ops on whole tensors")
+    return _NUMPYS[name](*(one if isinstance(one, Expr) else _number(one, name) for one in inputs))
+
+
+def _number(value: Any, function: str) -> Any:
+    """A number as Python's, which leaves the answer to the expression beside it."""
+    number = as_operand(value, f"numpy.{function}")
+    return getattr(number, "item", lambda: number)()  # numpy.float64 is a float, too

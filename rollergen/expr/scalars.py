@@ -37,7 +37,6 @@ class Expr:
     """
 
     __slots__ = ("axes", "value")
-    __array_ufunc__ = None  # numpy_scalar * Expr is ours to answer
     __iter__ = None
 
     def __init__(self, value: Value, axes: Mapping[str, int]) -> None:
@@ -60,6 +59,13 @@ class Expr:
             f"{show(self.value)} is no number while an expression is built; expected rg.exp, rg.sqrt, ... instead of "
             "the functions of math, and rg.cast instead of float"
         )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
+        """NumPy's function of expressions and numbers (``np.float32(2) * A[i]`` too), or the error that says which
+        functions there are."""
+        from rollergen.expr.functions import numpy_function
+
+        return numpy_function(ufunc.__name__, method, inputs, named)
 
     def __hash__(self) -> int:
         return hash(self.value)
@@ -317,4 +323,4 @@ def _require_number(x: Expr, where: str) -> None:
 
 def _require_bool(x: Expr, where: str) -> None:
     if x.dtype != "bool":
-        raise DtypeError(f"{where} of a {x.dtype} value; expected conditions, e.g. (i >= 1) & (i < n)")
+        raise DtypeError(f"{where} of {x.dtype} values; expected conditions, e.g. (i >= 1) & (i < n)")

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 
@@ -89,6 +90,50 @@ def test_numbers_of_numpy_stand_on_either_side():
     agree(np.multiply(x, np.int64(3)), [a], 3 * a)
 
 
+@pytest.mark.parametrize("name", ["exp", "floor", "rint", "negative", "sqrt", "arctan", "absolute", "sin", "log1p"])
+def test_numpys_functions_of_an_element_are_those_of_the_language(name):
+    (x,), (a,), _ = given((3, 5), positive=True)
+    function = getattr(np, name)
+    agree(rg.compute((3, 5), lambda i, j: function(x[i, j])), [a], function(a))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda n, e: n * e, lambda n, e: e - n, lambda n, e: n - e, lambda n, e: n / e, np.maximum, np.arctan2,
+        lambda n, e: n < e, lambda n, e: n == e,
+    ],
+)  # fmt: skip
+def test_a_number_of_numpy_beside_an_element_is_as_weak_as_pythons(kind, operation):
+    x = rg.tensor("x", (3, 5), "float16")
+    made, expected = (rg.compute((3, 5), lambda i, j, n=n: operation(n, x[i, j])) for n in (kind(1), kind(1).item()))
+    a = np.linspace(0.5, 2, 15, dtype=np.float16).reshape(3, 5)
+    assert made.dtype == expected.dtype
+    np.testing.assert_array_equal(made.evaluate(a), expected.evaluate(a))
+
+
+def test_numbers_of_numpy_count_in_indices():
+    (x,), (a,), _ = given((6, 5))
+    agree(rg.compute((3, 5), lambda i, j: x[np.int64(2) * i + np.int32(1), j]), [a], a[1::2])
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda e: np.cosh(e), "numpy.cosh of <float32 expression x[i]>; expected rg.exp, rg.log, "),
+        (lambda e: np.sin(e, dtype="float64"), "numpy.sin of <float32 expression x[i]>, dtype='float64'; expected "),
+        (lambda e: np.add.reduce(e), "numpy.add.reduce of <float32 expression x[i]>"),
+        (lambda e: np.ones(5) * e, "numpy.multiply of a numpy.ndarray of shape (5,) and dtype float64"),
+        (lambda e: rg.ops.sin(e), "got one element, <float32 expression x[i]>; rg.sin takes elements"),
+    ],
+)
+def test_what_elements_do_not_have_is_refused_with_what_they_have(make, said):
+    x = rg.tensor("x", (5,))
+    with pytest.raises(ExpressionError, match=re.escape(said)):
+        rg.compute((5,), lambda i: make(x[i]))
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -153,3 +198,10 @@ def test_numpy_tells_the_shape_of_a_tensor():
 def test_an_array_of_nibbles_in_another_shape_is_told_how_they_are_packed():
     with pytest.raises(ShapeError, match=r"expected \(3, 3\), the bytes that rg.pack makes of int4\[3, 5\]"):
         (rg.tensor("w", (3, 5), "int4") + 1).evaluate(np.zeros((3, 5)))
+
+
+def test_an_operator_that_is_looked_for_in_the_package_is_named_where_it_lies():
+    with pytest.raises(AttributeError, match=r"rollergen has no attribute 'gelu'; expected rg\.ops\.gelu"):
+        rg.gelu  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'tensr'; did you mean tensor\?"):
+        rg.tensr  # noqa: B018

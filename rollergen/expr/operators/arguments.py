@@ -64,7 +64,8 @@ _DIRECTIONS = {
 def require_tensor(x: Any, operation: str, what: str = "") -> None:
     """ExpressionError unless `x`, argument `what` where that is not clear, is a whole tensor."""
     if isinstance(x, rg.Expr):
-        raise ExpressionError(f"rg.ops.{operation} takes whole tensors; got one element, {shown(x)}")
+        instead = f"; rg.{operation} takes elements" if operation in rg.__all__ else ""
+        raise ExpressionError(f"rg.ops.{operation} takes whole tensors; got one element, {shown(x)}{instead}")
     if not isinstance(x, Tensor):
         given = f"rg.ops.{operation}: {what} is" if what else f"rg.ops.{operation} of"
         raise ExpressionError(f"{given} {shown(x)}; expected a rollergen tensor{array_advice(x)}")
