@@ -19,16 +19,15 @@ def explain(
 ) -> None:  # fmt: skip
     """Explain the kernel for PROBLEM: tiles, bytes, waves, limiters, closed forms, the runner-up.
 
-    Of a model, a path that ends in .onnx: its layers, where each runs and how long it takes.
+    Of a model, a path that ends in .onnx: its layers, where each runs and how long it takes; SIZES are those of
+    extents with a name, such as batch=4.
     Candidates are measured if the device is present, unless --no-profile.
     """
     from rollergen.bench.problems import expression  # here, so that help comes at once
     from rollergen.cli.run import compiled, tell
 
     if problem.endswith(".onnx"):
-        if sizes:
-            raise click.UsageError(f"{sizes[0]!r} beside a model; expected no sizes: the model has its own")
-        model = compiled(problem, (), device, top_k, no_profile, no_cache, as_json)
+        model = compiled(problem, (), sizes, device, top_k, no_profile, no_cache, as_json)
         tell(model, as_json, html)
         return
     if html is not None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model")
+@click.argument("sizes", nargs=-1)
 @click.option("--input", "inputs", multiple=True, metavar="FILE", help="A .npy file for each input; default: random.")
 @click.option("--output", metavar="FILE", help="Write the results there: .npy of one, .npz of several.")
 @device_option
@@ -30,17 +31,21 @@ if TYPE_CHECKING:
 @click.option("--html", type=NewFile(), metavar="FILE", help="Write a page with the layers and their roofline.")
 @click.option("--save", "directory", metavar="DIR", help="Save it in DIR, which runs without rollergen.")
 def run(
-    model: str, inputs: tuple[str, ...], output: str | None, device: str | None, top_k: int | None, no_profile: bool,
-    no_cache: bool, as_json: bool, html: Path | None,
-    directory: str | None,
+    model: str, sizes: tuple[str, ...], inputs: tuple[str, ...], output: str | None, device: str | None,
+    top_k: int | None, no_profile: bool, no_cache: bool, as_json: bool, html: Path | None, directory: str | None,
 ) -> None:  # fmt: skip
     """Run MODEL, an ONNX file: compile it, check every layer against float64, time it.
 
+    SIZES are those of extents with a name, where no input is given.
+
     \b
         rollergen run model.onnx --input x.npy --output y.npy
+        rollergen run model.onnx batch=4
     """
+    if sizes and inputs:
+        raise click.UsageError(f"{sizes[0]!r} beside --input; expected one of them: the inputs have their sizes")
     arrays = [_read(name) for name in inputs]
-    made = compiled(model, arrays, device, top_k, no_profile, no_cache, as_json)
+    made = compiled(model, arrays, sizes, device, top_k, no_profile, no_cache, as_json)
     import numpy as np  # here and below after what is refused without them, so that errors come at once
 
     from rollergen.explain.explanation import seconds_text
@@ -63,14 +68,16 @@ def run(
 
 
 def compiled(
-    path: str, arrays: Sequence[np.ndarray], device: str | None, top_k: int | None, no_profile: bool, no_cache: bool,
-    quiet: bool,
+    path: str, arrays: Sequence[np.ndarray], sizes: Sequence[str], device: str | None, top_k: int | None,
+    no_profile: bool, no_cache: bool, quiet: bool,
 ) -> Model:  # fmt: skip
     """The model of a file, with a bar while its kernels are built unless `quiet`."""
     if not path.endswith(".onnx"):
         raise ArgumentError(f"MODEL is {path!r}; expected a path that ends in .onnx")
     if not Path(path).is_file():
         raise ArgumentError(f"MODEL is {path!r}; there is no such file")
+    if sizes:
+        arrays = _of_sizes(path, sizes)
     from rollergen.network.compiling import compile as compile_model
 
     with progress_bar(not quiet) as progress:
@@ -78,6 +85,19 @@ def compiled(
             path, tuple(arrays) or None, device, top_k=top_k, profile=False if no_profile else "auto",
             cache=not no_cache, progress=progress,
         )  # fmt: skip
+
+
+def _of_sizes(path: str, words: Sequence[str]) -> tuple[np.ndarray, ...]:
+    """Example inputs of a model whose extents with a name are as large as ``batch=4`` and the like say."""
+    from rollergen.bench.problems import parse_sizes
+    from rollergen.optional import optional
+
+    sizes = parse_sizes(words)
+    for name, size in sizes.items():
+        if type(size) is not int or size < 1:
+            raise ArgumentError(f"{name} is {size!r}; expected an integer of at least 1, such as {name}=4")
+    model, title = optional("rollergen.importers.onnx_models", "onnx").loaded(path)
+    return optional("rollergen.importers.onnx_graphs", "onnx").sized_inputs(model.graph, sizes, title)  # type: ignore[no-any-return]
 
 
 def tell(model: Model, as_json: bool, html: Path | None, more: dict[str, Any] | None = None) -> None:

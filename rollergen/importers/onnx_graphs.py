@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from rollergen.importers.folding import norm_folded
 from rollergen.importers.graph import Value
 from rollergen.importers.onnx_operators import TABLE
 from rollergen.importers.refusals import OPERATORS
+
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 
 def check(graph: onnx.GraphProto, title: str) -> None:
@@ -40,22 +44,43 @@ def inputs_of(graph: onnx.GraphProto, example_inputs: Any, title: str) -> tuple[
     return tuple(_input(info, np.shape(one), title) for info, one in zip(infos, examples, strict=True))
 
 
-def _input(info: onnx.ValueInfoProto, example: tuple[int, ...] | None, title: str) -> Value:
+def sized_inputs(graph: onnx.GraphProto, sizes: Mapping[str, int], title: str) -> tuple[np.ndarray, ...]:
+    """Example inputs of which only the shapes count, an extent with a name as large as ``sizes`` says.
+
+    Raises ArgumentError for a size that no input has, and for an extent without a size.
+    """
+    named = {d.dim_param for info in graph.input for d in info.type.tensor_type.shape.dim if d.dim_param}
+    if unknown := sorted(set(sizes) - named):
+        have = f"expected {', '.join(sorted(named))}" if named else "all its extents are numbers"
+        raise ArgumentError(f"no input of {title} has an extent {unknown[0]!r}; {have}")
+    weights = {one.name for one in graph.initializer}
+    found = (_input(info, None, title, sizes) for info in graph.input if info.name not in weights)
+    return tuple(np.broadcast_to(np.float32(0), one.shape or ()) for one in found)
+
+
+def _input(
+    info: onnx.ValueInfoProto, example: tuple[int, ...] | None, title: str, sizes: Mapping[str, int] = NO_SIZES
+) -> Value:
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
         raise ArgumentError(f"input {info.name} of {title} is of {kind}; expected tensors")
     fixed = info.type.tensor_type
-    dims = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in fixed.shape.dim]
+    dims = [d.dim_value if d.HasField("dim_value") else _extent(d.dim_param, sizes) for d in fixed.shape.dim]
     text = f"({', '.join(map(str, dims))})"
     if example is None and not all(isinstance(d, int) for d in dims):
         raise ArgumentError(
-            f"input {info.name} of {title} has shape {text}; expected example_inputs, whose shapes become the model's"
+            f"input {info.name} of {title} has shape {text}; expected example_inputs, whose shapes become the model's "
+            "(rollergen run and explain take sizes, such as N=1, for names)"
         )
     shape = tuple(dims) if example is None else example
     if len(shape) != len(dims) or any(isinstance(d, int) and d != n for d, n in zip(dims, shape, strict=True)):
         raise ShapeError(f"example input {info.name} of {title} has shape {shape}; expected {text}")
     dtype = onnx.helper.tensor_dtype_to_np_dtype(fixed.elem_type)
     return Value(info.name, tuple(map(int, shape)), dtype.name)
+
+
+def _extent(name: str, sizes: Mapping[str, int]) -> int | str:
+    return sizes.get(name, name) or "?"
 
 
 def spelled_out(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.errors import ArgumentError
+from rollergen.errors import ArgumentError, shown
 from rollergen.expr.language import Tensor
 from rollergen.importers.aten import TABLE
 from rollergen.importers.folding import norm_folded
@@ -156,6 +156,19 @@ def _replaced(thing: Any, of: Callable[[str], Any]) -> Any:
     return thing
 
 
+class _Word(str):
+    """A leaf of nested arguments, shown without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _spelled(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> str:
+    """The arguments of a call as they are written."""
+    arguments, named = call
+    return ", ".join([*map(shown, arguments), *(f"{name}={shown(value)}" for name, value in named.items())])
+
+
 def imported(program: Any, title: str) -> Network:
     """The network of an `ExportedProgram`.
 
@@ -196,12 +209,9 @@ def imported(program: Any, title: str) -> Network:
             return arguments
         found, spec = flatten((arguments, dict(named)))
         if spec != wanted:
-            if named:
-                raise ArgumentError(f"{title} got {', '.join(named)} by name; expected all by position")
-            raise ArgumentError(
-                f"{title} takes ({', '.join(map(str, takes))}), nested as its example inputs are; expected "
-                f"{len(takes)}, got {len(found)}" + (f" nested as {spec}" if len(found) == len(takes) else "")
-            )
+            given = _spelled(unflatten([_Word(type(one).__name__) for one in found], spec))
+            like = f"{title}({_spelled(unflatten([_Word(one) for one in takes], wanted))})"
+            raise ArgumentError(f"{title}({given}) is not nested as its example inputs; expected {like}")
         return [one for one, name in zip(found, takes, strict=True) if isinstance(name, str)]
 
     def nested(arrays: Sequence[Any]) -> Any:

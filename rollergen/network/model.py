@@ -126,7 +126,10 @@ class Model:
             if array.dtype != numpy_dtype(value.dtype):
                 raise DtypeError(f"{value.name} has dtype {array.dtype.name}; expected {value.dtype}: {where}")
             if array.shape != value.shape:
-                raise ShapeError(f"{value.name} has shape {array.shape}; expected {value.shape}: {where}")
+                raise ShapeError(
+                    f"{value.name} has shape {array.shape}; expected {value.shape}, that of its example input "
+                    f"(rg.compile with inputs of another shape makes a model for it): {where}"
+                )
             found.append(array)
         return found
 

@@ -54,6 +54,7 @@ def test_an_unknown_argument_is_answered_with_the_nearest_name(make, advice):
         (lambda: rg.ops.mat_mul, "rg.ops has no operator 'mat_mul'; did you mean matmul?"),
         (lambda: rg.ops.sofmax, "rg.ops has no operator 'sofmax'; did you mean softmax?"),
         (lambda: rg.tensr, "rollergen has no attribute 'tensr'; did you mean tensor?"),
+        (lambda: rg.gelu, "rollergen has no attribute 'gelu'; expected rg.ops.gelu"),
         (lambda: rg.ops.ReLU, "rg.ops has no operator 'ReLU'; did you mean relu?"),
     ],
 )

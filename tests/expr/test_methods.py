@@ -198,10 +198,3 @@ def test_numpy_tells_the_shape_of_a_tensor():
 def test_an_array_of_nibbles_in_another_shape_is_told_how_they_are_packed():
     with pytest.raises(ShapeError, match=r"expected \(3, 3\), the bytes that rg.pack makes of int4\[3, 5\]"):
         (rg.tensor("w", (3, 5), "int4") + 1).evaluate(np.zeros((3, 5)))
-
-
-def test_an_operator_that_is_looked_for_in_the_package_is_named_where_it_lies():
-    with pytest.raises(AttributeError, match=r"rollergen has no attribute 'gelu'; expected rg\.ops\.gelu"):
-        rg.gelu  # noqa: B018
-    with pytest.raises(AttributeError, match=r"no attribute 'tensr'; did you mean tensor\?"):
-        rg.tensr  # noqa: B018

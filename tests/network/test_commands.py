@@ -51,7 +51,38 @@ def test_a_page_shows_every_layer_of_a_device_that_is_not_there(tmp_path):
     assert "3 steps run by the model's own library" in text
     written = page.read_text("utf-8")
     assert written.count('class="host"') == 3 and written.count("<circle") == written.count('class="kernel"')
+    bandwidth = rg.load_device("v100").layer("dram").bandwidth_gb_s
+    assert written.count("<path") == 1 and f"dram {bandwidth:,.4g} GB/s, fma " in written  # the roofline
     assert "NonZero_1: NonZero (the shape of the result depends on the data)" in written
+
+
+def named_rows(tmp_path):
+    """A file whose rows have a name."""
+    value = lambda name, width: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", width])
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Softmax", ["x"], ["y"])], "rows", [value("x", 6)], [value("y", 6)]
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "named.onnx")
+    return str(tmp_path / "named.onnx")
+
+
+def test_extents_with_a_name_take_their_sizes_from_the_command_line(tmp_path):
+    file = named_rows(tmp_path)
+    assert "named(x: float32[5, 6])" in told("explain", file, "N=5", "--device", "v100")
+    assert "named(x: float32[3, 6])" in told("run", file, "N=3", "--no-profile")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "input x of named has shape (N, 6); expected example_inputs, whose shapes become the model's (rollergen"),
+        (("M=2",), "no input of named has an extent 'M'; expected N"),
+        (("N=0",), "N is 0; expected an integer of at least 1, such as N=4"),
+        (("N=two",), "N is 'two'; expected an integer"),
+    ],
+)
+def test_sizes_that_a_model_does_not_have_are_named(tmp_path, words, said):
+    assert said in " ".join(told("explain", named_rows(tmp_path), *words, "--device", "v100", code=2).split())
 
 
 @pytest.mark.parametrize(
@@ -59,7 +90,7 @@ def test_a_page_shows_every_layer_of_a_device_that_is_not_there(tmp_path):
     [
         (("run", "net.pt"), "MODEL is 'net.pt'; expected a path that ends in .onnx"),
         (("run", "none.onnx"), "MODEL is 'none.onnx'; there is no such file"),
-        (("explain", "none.onnx", "m=3"), "'m=3' beside a model; expected no sizes"),
+        (("run", "none.onnx", "N=2", "--input", "x.npy"), "'N=2' beside --input; expected one of them"),
         (("explain", "matmul", "--html", "x.html"), "--html is 'x.html' with an operator; expected a model"),
     ],
 )

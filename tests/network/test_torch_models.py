@@ -262,11 +262,12 @@ def test_the_first_layer_beyond_its_bound_is_named():
 @pytest.mark.parametrize(
     ("call", "error", "parts"),
     [
-        (lambda m: m(torch.zeros(3, 7)), ShapeError, ("input", "(3, 7)", "expected (3, 6)")),
+        (lambda m: m(torch.zeros(3, 7)), ShapeError, ("input", "(3, 7)", "expected (3, 6)", "rg.compile with")),
         (lambda m: m(torch.zeros(3, 6, dtype=torch.float64)), DtypeError, ("float64", "expected float32")),
-        (lambda m: m(torch.zeros(3, 6), 1), ArgumentError, ("takes (", "expected 1, got 2")),
-        (lambda m: m([1.0]), ArgumentError, ("takes (", "expected 1, got 1 nested as")),
-        (lambda m: m(input=torch.zeros(3, 6)), ArgumentError, ("got input by name", "expected all by position")),
+        (lambda m: m(torch.zeros(3, 6), 1), ArgumentError, ("Linear(Tensor, int) is", "expected Linear(input)")),
+        (lambda m: m([1.0]), ArgumentError, ("Linear([float]) is not nested as", "expected Linear(input)")),
+        (lambda m: m(input=torch.zeros(3, 6)), ArgumentError, ("Linear(input=Tensor) is", "expected Linear(input)")),
+        (lambda m: m(), ArgumentError, ("Linear() is not nested as its example inputs; expected Linear(input)",)),
         (lambda m: m.benchmark(torch.zeros(3, 6), rounds=0), ArgumentError, ("rounds is 0", "at least 1")),
     ],
 )
