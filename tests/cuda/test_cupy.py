@@ -22,7 +22,7 @@ from rollergen.targets import resolve
 from tests.cuda.host import compiler
 from tests.matrices import matmul, planned
 
-build_module = importlib.import_module("rollergen.build")  # `rollergen.build` is the function
+candidates = importlib.import_module("rollergen.candidates")
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 V100, H200 = "Tesla V100-PCIE-16GB|7|0|17179869184", "NVIDIA H200|9|0|150000000000"
 
@@ -123,7 +123,7 @@ def test_fewer_candidates_are_measured_only_where_compiling_is_slow(cupy, monkey
         measured.append(len(candidates))
         return candidates, candidates[0]
 
-    monkeypatch.setattr(build_module, "_measured", nothing_run)
+    monkeypatch.setattr(candidates, "measured", nothing_run)
     rg.build(rg.ops.matmul(rg.tensor("A", (64, 128)), rg.tensor("B", (128, 96))), device, profile=True, cache=False)
     assert measured == [count]
 
