@@ -88,9 +88,17 @@ def _worker() -> subprocess.Popen:
 _FOLDER = tempfile.TemporaryDirectory()
 
 
-@cache
+_WRITING = threading.Lock()
+
+
 def _header() -> Path:
-    """The header beside its precompiled form, which g++ finds by the name."""
+    """The header beside its precompiled form, which g++ finds by the name; threads wait until that is whole."""
+    with _WRITING:
+        return _written_header()
+
+
+@cache
+def _written_header() -> Path:
     shutil.copy(BOXES, _FOLDER.name)
     header = Path(shutil.copy(HEADER, _FOLDER.name))
     words = [compiler() or "g++", *FLAGS, "-x", "c++-header", str(header), "-o", f"{header}.gch"]
