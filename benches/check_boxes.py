@@ -1,10 +1,10 @@
 """Products of every step of Hopper's ladder on the CPU: ``python benches/check_boxes.py [--count N]``.
 
 Random products (fp16, bf16, tf32 and int8; either factor turned; batches; shapes with remainders; tiles, buffers), as
-many of each step: factors by cp.async, in boxes, with a producer, in a persistent grid, in clusters, and both.  The
-emitted CUDA text runs on the stand-in of tests/cuda in each mode of lateness, and has to give what the interpreter
-gives, which is held against the definition.  Rows are kept as they come, in results/check_boxes_<cpu>_<day>.json, and a
-run of the same code goes on from them.  Exits with 1 where one is wrong.
+many of each step: factors by cp.async, in boxes, with a producer, in a persistent grid, in clusters, and both, then
+with results that leave in boxes, too. The emitted CUDA text runs on the stand-in of tests/cuda in each mode of
+lateness, and has to give what the interpreter gives, which is held against the definition. Rows are kept as they come,
+in results/check_boxes_<cpu>_<day>.json, and a run of the same code goes on from them. Exits with 1 where one is wrong.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ STEPS: dict[str, dict[str, Any]] = {
     "persistent": {"producer": True, "persistent": True},
     "clusters": {"producer": True, "cluster": 2},
     "persistent clusters": {"producer": True, "persistent": True, "cluster": 2},
+    "stores in boxes": {"producer": True, "persistent": True, "cluster": 2, "box_stores": True},
 }
 """Fields of `MatrixPlan`."""
 _FIRST = 2000
@@ -77,11 +78,12 @@ def _programs(done: int, first: int) -> Iterator[tuple[str, int, object, RProgra
     numbers = count(first)
     for step in islice(cycle(STEPS), done % len(STEPS), None):
         for number in numbers:
-            expression, plan = drawn(number, (280, 260, 280))
+            expression, plan = drawn(number, (280, 260, 280), STEPS[step].get("box_stores", False))
             plan = replace(plan, **STEPS[step])
             made = planned(expression, replace(H200, units=2), plan)
-            order = made.stages[0].block_order
-            if bool(order.cluster) == bool(plan.cluster) and bool(order.launched) == plan.persistent:
+            stage = made.stages[0]
+            order, stored = stage.block_order, bool(stage.store.boxes) == plan.box_stores
+            if stored and bool(order.cluster) == bool(plan.cluster) and bool(order.launched) == plan.persistent:
                 yield step, number, expression, made
                 break
 

@@ -37,6 +37,7 @@ from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage,
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.matrix import PANEL_BYTES, ROW_BYTES, TF32, matrix_operands
 from rollergen.program.model import price_batch
+from rollergen.program.model.numeric import is_nothing
 from rollergen.space.engine import Points
 from rollergen.space.matrix import matrix_tiles
 from rollergen.space.rules import aligned_tiles
@@ -165,7 +166,14 @@ def _filled(
 
 
 def _boxed(device: Device, rules: AlignmentRules) -> Iterator[dict[str, Any]]:
-    """How a copy engine may fill the buffers: fields of `MatrixPlan`."""
+    """How a copy engine may fill the buffers, and store results: fields of `MatrixPlan`."""
+    for way in _filling(device, rules):
+        yield way
+        if rules.shapes.box_stores:
+            yield {**way, "box_stores": True}
+
+
+def _filling(device: Device, rules: AlignmentRules) -> Iterator[dict[str, Any]]:
     yield {"boxes": True}
     if not rules.shapes.producers:
         return
@@ -196,6 +204,8 @@ def _draft(
     sized = lambda size_of: replace(plan, **{name: size_of(points[name]) for name in _SIZES})
     batch = sized(lambda column: column)
     stage = matrix_stage(op, roles, batch, device, rules)
+    if plan.box_stores and is_nothing(stage.store.boxes):  # the same as without
+        return []
     priced = price_batch(stage, device)
     ledger.unfit(priced, device)
     picked = []

@@ -9,7 +9,20 @@ from __future__ import annotations
 
 from rollergen.emit.c_expressions import INDENT
 from rollergen.emit.cuda_vectors import CudaVectors
-from rollergen.lower.box_ir import Box, BoxStatement, FillTile, FreeTile, Leave, MeetCluster, StartBarriers, WaitTile
+from rollergen.lower.box_ir import (
+    Box,
+    BoxStatement,
+    FillTile,
+    FreeResults,
+    FreeTile,
+    Leave,
+    MeetCluster,
+    ShowResults,
+    StartBarriers,
+    StoreBoxes,
+    WaitStores,
+    WaitTile,
+)
 
 BARRIERS = """#ifdef __CUDACC__
 /* What the copy engine knows of a tensor; a kernel's parameter. */
@@ -79,6 +92,55 @@ template <int BLOCKS> __device__ __forceinline__ void free_tile_of(unsigned long
 """Of blocks that run side by side (PTX ISA, "barrier.cluster", "mapa")."""
 
 
+RESULTS = """#ifdef __CUDACC__
+/* The thread of each warpgroup that stores its results. */
+__device__ __forceinline__ bool is_storing()
+{
+    unsigned int elected;
+    asm volatile("{ .reg .pred is; elect.sync _|is, 0xffffffff; selp.u32 %0, 1, 0, is; }" : "=r"(elected));
+    return (elected != 0) & (threadIdx.x / 32 % 4 == 0);
+}
+
+__device__ __forceinline__ void meet_group()
+{
+    asm volatile("bar.sync %0, 128;" :: "r"(threadIdx.x / 128 + 1) : "memory");
+}
+
+__device__ __forceinline__ void free_results()
+{
+    if (is_storing()) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    meet_group();
+}
+
+__device__ __forceinline__ void show_results()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    meet_group();
+}
+
+__device__ __forceinline__ void end_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+#endif
+"""
+"""Of results that leave in boxes (PTX ISA, "cp.async.bulk.wait_group", "fence.proxy", "bar")."""
+
+
+def store_box(dimensions: int) -> tuple[str, str]:
+    """(name, definition) of ``name(map, from, ...)``: the box in shared memory goes to so many coordinates."""
+    name, every = f"store_box_{dimensions}", range(dimensions)
+    parameters = ", ".join(f"const int c{i}" for i in every)
+    slots, bound = ", ".join(f"%{i + 2}" for i in every), ", ".join(f'"r"(c{i})' for i in every)
+    return name, f"""#ifdef __CUDACC__
+__device__ __forceinline__ void {name}(const TensorMap &map, const void *from, {parameters})
+{{
+    const unsigned int at = (unsigned int)__cvta_generic_to_shared(from);
+    asm volatile("cp.async.bulk.tensor.{dimensions}d.global.shared::cta.bulk_group [%0, {{{slots}}}], [%1];"
+                 :: "l"(&map), "r"(at), {bound} : "memory");
+}}
+#endif
+"""
+
+
 def copy_box(dimensions: int, shared: bool) -> tuple[str, str]:
     """(name, definition) of ``name(to, map, barrier, ...)``: the box at so many coordinates goes to shared memory, and
     the barrier counts its bytes; ``shared``: of as many blocks of the cluster as its template says."""
@@ -125,6 +187,27 @@ class CudaBoxes(CudaVectors):
                 barrier = self.address(pointer, number, 1, False)
                 lines = [f"expect_bytes({barrier}, {bytes_});", *(self._box(one, barrier) for one in every)]
                 return [f"if (is_issuer<{width}>()) {{", *(INDENT + line for line in lines), "}"]
+            case FreeResults() | ShowResults() | StoreBoxes() | WaitStores():
+                self.types.setdefault("results", RESULTS)
+                return self._results(statement)
+
+    def _results(self, statement: FreeResults | ShowResults | StoreBoxes | WaitStores) -> list[str]:
+        match statement:
+            case FreeResults():
+                return ["free_results();"]
+            case ShowResults():
+                return ["show_results();"]
+            case WaitStores():
+                return ["wait_stores();"]
+            case StoreBoxes(every):
+                lines = [*map(self._stored_box, every), "end_stores();"]
+                return ["if (is_storing()) {", *(INDENT + line for line in lines), "}"]
+
+    def _stored_box(self, box: Box) -> str:
+        name, text = store_box(len(box.coordinates))
+        self.types.setdefault(name, text)
+        at = ", ".join(map(self.index, box.coordinates))
+        return f"{name}({box.map}, {self.address(box.pointer, box.offset, 1, False)}, {at});"
 
     def _box(self, box: Box, barrier: str) -> str:
         name, text = copy_box(len(box.coordinates), box.blocks > 1)

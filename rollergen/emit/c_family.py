@@ -13,7 +13,7 @@ from rollergen.emit.c_expressions import INDENT, SUM, CExpressions
 from rollergen.emit.index_code import INT_MAX
 from rollergen.errors import DeviceError
 from rollergen.hal.spec import Device
-from rollergen.lower.box_ir import BoxStatement, FillTile, FreeTile, Leave, MeetCluster, StartBarriers, WaitTile
+from rollergen.lower.box_ir import BOX_STATEMENTS, BoxStatement
 from rollergen.lower.expressions import (
     Element,
     Pointer,
@@ -175,8 +175,8 @@ class CFamily(CExpressions):
                 return self.barrier(statement)
             case EndGroup():
                 return self.end_group()
-            case StartBarriers() | FillTile() | WaitTile() | FreeTile() | MeetCluster() | Leave():
-                return self.boxes(statement)
+            case one if isinstance(one, BOX_STATEMENTS):
+                return self.boxes(one)
             case Comment():
                 return [f"// {re.sub(r'[^ -~]', '?', statement.text).rstrip(chr(92))}"]
         raise TypeError(f"{type(statement).__name__} is no statement")

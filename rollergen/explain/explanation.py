@@ -234,6 +234,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append("threads exchange results before they store them, row by row")
     if stage.store.vector_loads:
         said.append(f"what results are put together with is read {stage.store.vector} elements at once")
+    if stage.store.boxes:
+        said.append(f"results leave in boxes, {stage.store.boxes} panels at a time")
     if stage.store.adds:
         said.append("results are added atomically, in any order")
     if stage.block_order.group_rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
+from typing import Union, get_args
 
 from rollergen.expr.index import Index
 from rollergen.lower.expressions import Pointer
@@ -80,4 +80,31 @@ class Leave:
     """The thread returns from the kernel."""
 
 
-BoxStatement = Union[StartBarriers, FillTile, WaitTile, FreeTile, MeetCluster, Leave]
+@dataclass(frozen=True, slots=True)
+class FreeResults:
+    """The threads of each asynchronous instruction may write to the buffer from which their results leave: the engine
+    has read what it was told of before, and all of them know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowResults:
+    """What the threads of each asynchronous instruction wrote is known to the engine, and to all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBoxes:
+    """One thread of those of each asynchronous instruction starts copies of the boxes from local memory to the tensor
+    of the map; what lies outside the tensor is not copied."""
+
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStores:
+    """All boxes that the thread has stored are in the tensor."""
+
+
+BoxStatement = Union[
+    StartBarriers, FillTile, WaitTile, FreeTile, MeetCluster, Leave, FreeResults, ShowResults, StoreBoxes, WaitStores
+]
+BOX_STATEMENTS = get_args(BoxStatement)

@@ -24,7 +24,8 @@ from dataclasses import replace
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
-from rollergen.lower.box_ir import Box, FillTile, FreeTile, Leave, MeetCluster, StartBarriers, WaitTile
+from rollergen.lower.box_ir import Box, FillTile, FreeTile, Leave, MeetCluster, StartBarriers, WaitStores, WaitTile
+from rollergen.lower.boxed_stores import results_buffer
 from rollergen.lower.context import Context, Ring
 from rollergen.lower.expressions import Expr, Inside, Position
 from rollergen.lower.grid import define_grid
@@ -49,6 +50,8 @@ def write_in_boxes(context: Context, write: Callable[[Context], None]) -> None:
             out.boxes(Leave())
     with _each_output(context, ring) as own:
         write(replace(context, ring=own))
+    if nest.stage.store.boxes:
+        out.boxes(WaitStores())
     if ring.cluster > 1:
         out.boxes(MeetCluster())
 
@@ -91,6 +94,7 @@ def _start(context: Context) -> Ring:
     copies, producer = list(nest.boxes), nest.stage.compute.producer
     cluster = max(1, nest.stage.block_order.cluster)
     depth, widths = copies[0].depth, nest.threads // nest.device.execution_width
+    results = results_buffer(context)
     size = barrier_bytes(nest.stage) // BARRIER_BYTES // (1 + producer)
     filled = out.array("filled", LOCAL, "uint64", size, _ALIGNMENT, True)
     out.boxes(StartBarriers(filled, depth, 1))
@@ -102,7 +106,8 @@ def _start(context: Context) -> Ring:
         out.boxes(MeetCluster())
     else:
         out.barrier()
-    return Ring(copies, depth, depth - 1 - nest.trails, filled, freed, widths if producer else 0, Index(), cluster)
+    ahead, width = depth - 1 - nest.trails, widths if producer else 0
+    return Ring(copies, depth, ahead, filled, freed, width, Index(), cluster, results)
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from rollergen.program.rprogram import Copy
 class Ring:
     """Buffers of all ``copies``, ``depth`` of each, refilled so many iterations ``ahead``: their barriers for tiles
     that came and, with a producer, for buffers that are free; ``width``: the execution width that starts copies.
-    ``before``: tiles that came for the block's earlier outputs.  ``cluster``: blocks that share tiles."""
+    ``before``: tiles that came for the block's earlier outputs.  ``cluster``: blocks that share tiles.
+    ``results``: the array from which results leave in boxes."""
 
     copies: list[Copy]
     depth: int
@@ -28,6 +29,7 @@ class Ring:
     width: int
     before: Index
     cluster: int
+    results: Pointer | None = None
 
     def turn(self, out: Writer, tile: Index) -> tuple[Index, Index]:
         """The buffer of a tile, and the parity of how often it was filled before."""

@@ -12,6 +12,10 @@ Where others than the threads with products fill, these say of each tile that it
 
     WaitTile, FillTile                           | WaitTile | begin | products | end, FreeTile
 
+Results that leave in boxes are written to a buffer that is free, shown, stored, and waited for at the end:
+
+    FreeResults | written | ShowResults | StoreBoxes | ... | WaitStores
+
 A CPU that runs the text finds a wait that is missing; a fence that is missing it need not, nor need a GPU.
 """
 
@@ -21,7 +25,18 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from rollergen.errors import ProgramError
-from rollergen.lower.box_ir import FillTile, FreeTile, Leave, MeetCluster, StartBarriers, WaitTile
+from rollergen.lower.box_ir import (
+    FillTile,
+    FreeResults,
+    FreeTile,
+    Leave,
+    MeetCluster,
+    ShowResults,
+    StartBarriers,
+    StoreBoxes,
+    WaitStores,
+    WaitTile,
+)
 from rollergen.lower.expressions import Element
 from rollergen.lower.ir import LOCAL, Barrier, For, If, Kernel, Statement, Write, walk
 from rollergen.lower.matrix_ir import BeginProducts, EndProducts, MultiplyLocal, WaitProducts
@@ -34,7 +49,10 @@ class _State:
 
     Of tiles in boxes: whether their barriers are started, and all threads know it; whether a tile has been waited for
     since products ended; whether a thread may still have products that ended in another; whether a free buffer has been
-    waited for since one was filled."""
+    waited for since one was filled.
+
+    Of results in boxes: whether threads may write to their buffer, whether what they wrote is shown, and whether the
+    engine has boxes to store."""
 
     written: bool = False
     shown: bool = False
@@ -47,6 +65,9 @@ class _State:
     open: bool = False
     running: int = 0
     held: bool = False
+    writing: bool = False
+    visible: bool = False
+    storing: bool = False
 
 
 def check_products(kernel: Kernel) -> None:
@@ -55,7 +76,10 @@ def check_products(kernel: Kernel) -> None:
     every = [one for one in walk(kernel.body) if isinstance(one, MultiplyLocal)]
     sums = {one.accumulator.name for one in every} | {one.a.name for one in every if isinstance(one.a, Element)}
     if sums:
-        _follow(kernel, kernel.body, _State(), frozenset(sums))
+        state = _State()
+        _follow(kernel, kernel.body, state, frozenset(sums))
+        if state.storing:
+            raise ProgramError(f"kernel {kernel.name}: StoreBoxes; expected WaitStores behind it")
 
 
 def _check_cluster(kernel: Kernel) -> None:
@@ -89,6 +113,17 @@ def _follow(kernel: Kernel, body: tuple[Statement, ...], state: _State, sums: fr
 
 def _step(kernel: Kernel, statement: Statement, state: _State, sums: frozenset[str]) -> None:
     match statement:
+        case Write() if statement.pointer.scope == LOCAL and kernel.maps:  # all factors come in boxes
+            _refuse_if(not state.writing, kernel, statement, "FreeResults before it")
+        case FreeResults():
+            state.writing = True
+        case ShowResults():
+            state.writing, state.visible = False, True
+        case StoreBoxes():
+            _refuse_if(not state.visible, kernel, statement, "ShowResults before it")
+            state.visible, state.storing = False, True
+        case WaitStores():
+            state.storing = False
         case Write() if statement.pointer.scope == LOCAL:
             late = state.open or state.running > int(statement.asynchronous)
             _refuse_if(late, kernel, statement, "a wait for products before it")

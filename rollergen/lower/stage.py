@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -27,7 +27,8 @@ from rollergen.lower.phases import write_nest
 from rollergen.lower.products import check_products
 from rollergen.lower.reductions import thread_shares
 from rollergen.lower.writer import Writer
-from rollergen.program.boxes import boxes_of
+from rollergen.program.boxes import boxes_of, stored_boxes
+from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy, RProgram, Stage
 
 OpenAxes = Mapping[int, OpenAxis]
@@ -130,7 +131,7 @@ def _kernel(stage: _Begun) -> Kernel:
         resident_blocks=stage.resident_blocks,
         allocated=out.arrays(),
         sizes=(nest.argument,) if nest.open else (),
-        maps=tuple(_map(nest, copy) for copy in nest.boxes),
+        maps=(*(_map(nest, copy) for copy in nest.boxes), *_stored_map(nest)),
         cluster=nest.stage.block_order.cluster,
     )
     if nest.products:
@@ -142,6 +143,13 @@ def _map(nest: Nest, copy: Copy) -> tuple[str, TensorMap]:
     """The parameter that is the map of a copy's tensor, and the map."""
     made = boxes_of(nest.stage, copy, nest.device.layer(copy.to_layer).box_extent)
     return nest.parameters[nest.load(copy).buffer.name].name, made.map
+
+
+def _stored_map(nest: Nest) -> Iterator[tuple[str, TensorMap]]:
+    """The parameter that is the map of the output, and the map, where the copy engine stores results."""
+    one = matrix_instruction(nest.stage, nest.device)
+    if nest.stage.store.boxes and one is not None:
+        yield nest.parameters[nest.op.output.name].name, stored_boxes(nest.stage, one)[0].map
 
 
 def _buffers(stage: Stage) -> tuple[Buffer, ...]:

@@ -13,6 +13,7 @@ from rollergen.expr.values import Cast, Load, Partial, Value, Var, loads
 from rollergen.hal.dtypes import DTYPES
 from rollergen.lower.access import fetch, has_edge, put
 from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
+from rollergen.lower.boxed_stores import Target, store_in_boxes
 from rollergen.lower.context import Context
 from rollergen.lower.copies import read_load
 from rollergen.lower.elements import Access
@@ -104,6 +105,10 @@ def _store_all(
             access = once_per_result(context, output_access(here, out))
             put(out, access, tile.read(here), lane, nest.stage.store)
 
+    if nest.stage.store.boxes:
+        written = lambda here, at, target: _write_group(context, here, at, exchanged, value, scope_at, target)
+        store_in_boxes(context, place, written)
+        return
     if tile is not None:
         phase = replace(phase, after=((tile.positions[0], flush),))
     descend(context, place, depth, phase, point)
@@ -196,18 +201,37 @@ def _store_exchanged(
     were thread j's.  Tile j then begins q - j tiles later than its own loop says, and as much earlier as threads q and
     j lie apart: `COLUMNS` threads lie as far apart as a tile is wide."""
     out, nest = context.out, context.nest
-    tiles, thread, neighbours = loops
-    own, steps = nest.loops[neighbours].extent, nest.loops[tiles].extent // COLUMNS
-    first = place.point[thread] * COLUMNS
+    tiles, steps = loops[0], nest.loops[loops[0]].extent // COLUMNS
     with out.loop(nest.variables[tiles], steps, (0, steps - 1), unroll=True) as at:
-        tile = at * COLUMNS
+        _store_group(context, *_exchanged_places(nest, place, loops, at * COLUMNS), value, scope_at)
 
-        def element(e: Index) -> Place:
-            of = e // own
-            return place.bind({tiles: tile + of, thread: first - of * (COLUMNS - 1), neighbours: e % own})
 
-        vector = lambda e: place.bind({tiles: tile, thread: first, neighbours: e})
-        _store_group(context, element, vector, value, scope_at)
+def _exchanged_places(nest: Nest, place: Place, loops: tuple[int, ...], tile: Index) -> tuple[Within, Within]:
+    """(element, vector) of `_store_group` for the `COLUMNS` tiles from ``tile`` on."""
+    tiles, thread, neighbours = loops
+    own, first = nest.loops[neighbours].extent, place.point[thread] * COLUMNS
+
+    def element(e: Index) -> Place:
+        of = e // own
+        return place.bind({tiles: tile + of, thread: first - of * (COLUMNS - 1), neighbours: e % own})
+
+    return element, lambda e: place.bind({tiles: tile, thread: first, neighbours: e})
+
+
+def _write_group(
+    context: Context, place: Place, tile: Index, exchanged: tuple[int, ...], value: Value,
+    scope_at: Callable[[Place], Scope], target: Target,
+) -> None:  # fmt: skip
+    """One vector of results, which leave in boxes: of tiles from ``tile`` on where they were exchanged, else of it."""
+    nest = context.nest
+    one = matrix_instruction(nest.stage, nest.device)
+    assert one is not None
+    if exchanged:
+        _store_group(context, *_exchanged_places(nest, place, exchanged, tile), value, scope_at, target)
+        return
+    tiles, _, neighbours = exchanged_loops(nest.stage, one)
+    element = lambda e: place.bind({tiles: tile, neighbours: e})
+    _store_group(context, element, element, value, scope_at, target)
 
 
 def _store_rows(
@@ -234,9 +258,11 @@ def _store_rows(
 
 
 def _store_group(
-    context: Context, element: Within, vector: Within, value: Value, scope_at: Callable[[Place], Scope]
-) -> None:
-    """One vector of results: each is computed at ``element`` of its number, and all are stored from ``vector`` on."""
+    context: Context, element: Within, vector: Within, value: Value, scope_at: Callable[[Place], Scope],
+    target: Target | None = None,
+) -> None:  # fmt: skip
+    """One vector of results: each is computed at ``element`` of its number, and all are stored from ``vector`` on, or
+    written to a buffer at ``target`` of its place."""
     out, nest = context.out, context.nest
     width = nest.stage.store.vector
     lane = Lane(f"element_{width}", width)
@@ -248,6 +274,10 @@ def _store_group(
         scope = _reading(scope_at(element(e)), beside, e)
         out.assign(Element(name, (e,), dtype), stored(evaluate(out, scope, value), dtype))
     whole = Build(tuple([Element(name, (Index((), e),), dtype) for e in range(width)]))
+    if target is not None:
+        first = target(vector(Index()))
+        put(out, replace(first, offset=first.offset + Index.axis(lane.variable)), whole, lane)
+        return
     there = output_access(vector(Index.axis(lane.variable)), out)
     access = once_per_result(context, placed(out, scope_at(vector(Index())), there))
     put(out, access, whole, lane, nest.stage.store)

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from math import prod
 
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.places import put_of
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
+from rollergen.hal.spec import Instruction
 from rollergen.hal.tensor_maps import MOST_DIMENSIONS, MOST_EXTENT, MOST_STRIDE_BYTES, STRIDE_BYTES, TensorMap
-from rollergen.program.matrix import SWIZZLE
+from rollergen.program.matrix import LEAST_WIDE, PANEL_BYTES, SWIZZLE, exchanged_loops, matrix_axes
 from rollergen.program.rprogram import GRID, PARALLEL, Copy, Stage
 
 BARRIER_BYTES = 8
@@ -47,8 +49,7 @@ def map_problem(op: TensorOp, load: Load, order: tuple[str, ...]) -> str:
     """Why the copy engine cannot be told of the load, whose tile has its last axis of the ``order`` side by side; ""
     where it can."""
     offset, itemsize = load.offset(), ITEMSIZE[load.dtype]
-    alone = sum(read.buffer.name == load.buffer.name for read in op.reads()) == 1
-    if not alone or load.buffer.name == op.output.name:
+    if [*(read.buffer.name for read in op.reads()), op.output.name].count(load.buffer.name) != 1:
         return f"{load.buffer.name} has another use, too"
     if load.guard or not offset.is_affine or offset.const:
         return f"its elements, at {offset}, are guarded or do not begin where {load.buffer.name} does"
@@ -96,6 +97,47 @@ def boxes_of(stage: Stage, copy: Copy, longest: int) -> Boxes:
         tuple(sides.get(axis, 1) for axis in axes),
     )
     return Boxes(axes, made, high, parts, panels, sharing)
+
+
+def store_problem(op: TensorOp, axes: tuple[str, ...], one: Instruction, longest: int) -> str:
+    """Why the copy engine, whose boxes are at most so long a side, cannot store what the asynchronous instruction
+    computes along the axes (m, n, k); "" where it can."""
+    if put_of(op) or op.where:
+        return "results are not just stored, each at its place"
+    if not set(axes[:2]) <= op.stored().axes():
+        return f"results do not lie along {axes[0]} and {axes[1]}"
+    if one.n * LEAST_WIDE * ITEMSIZE[op.output.dtype] % PANEL_BYTES or one.m > longest:
+        return f"rows of {op.output.dtype} are no panels of {PANEL_BYTES} bytes"
+    return map_problem(op, op.stored(), axes[:2])
+
+
+def stored_boxes(stage: Stage, one: Instruction) -> tuple[Boxes, int]:
+    """The boxes in which results leave that are written together, where there is no `store_problem`, and how many
+    times that is for the rows of one instruction."""
+    op, (m, n, _) = stage.op, matrix_axes(stage)
+    stored, itemsize = op.stored(), ITEMSIZE[op.output.dtype]
+    panel, axes, offset = PANEL_BYTES // itemsize, _axes(op, stored, (m, n)), stored.offset()
+    sides = {m: one.m, n: panel}
+    made = TensorMap(
+        itemsize,
+        tuple(op.axis(axis).extent for axis in axes),
+        tuple(offset.coefficient(axis) * itemsize for axis in axes[1:]),
+        tuple(sides.get(axis, 1) for axis in axes),
+    )
+    return Boxes(axes, made, one.m, 1, stage.store.boxes, 1), columns_at_once(stage, one) // (stage.store.boxes * panel)
+
+
+def columns_at_once(stage: Stage, one: Instruction) -> int:
+    """Columns of all tiles along n that one asynchronous instruction computes."""
+    return one.n * stage.loops[exchanged_loops(stage, one)[0]].extent
+
+
+def results_bytes(stage: Stage, one: Instruction) -> int:
+    """Bytes of the block's layer through which results leave in boxes.  For a batch of programs: an array."""
+    threads = 1
+    for _, loop in stage.of_kind(*PARALLEL):
+        threads = threads * loop.extent
+    return stage.store.boxes * one.m * PANEL_BYTES * (threads // one.lanes)
 
 
 def sharing_blocks(stage: Stage, copy: Copy) -> int:

@@ -6,7 +6,7 @@ from math import prod
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
-from rollergen.program.boxes import barrier_bytes
+from rollergen.program.boxes import barrier_bytes, results_bytes
 from rollergen.program.matrix import matrix_instruction, scratch_bytes
 from rollergen.program.rprogram import LANE, THREAD, Copy, KeptRow, Stage
 from rollergen.program.windows import window_shape
@@ -54,7 +54,9 @@ def managed_bytes(stage: Stage, device: Device) -> dict[str, int]:
     for layer_name, bytes_ in combining_bytes(stage, device).items():
         used[layer_name] = used.get(layer_name, 0) + bytes_
     matrix = matrix_instruction(stage, device)
-    more = barrier_bytes(stage) + (scratch_bytes(stage, matrix) if matrix is not None else 0)
+    more = barrier_bytes(stage)
+    if matrix is not None:
+        more += scratch_bytes(stage, matrix) + results_bytes(stage, matrix)
     if more:
         name = device.kind.block_layer or ""
         used[name] = used.get(name, 0) + more

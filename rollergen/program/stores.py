@@ -34,6 +34,12 @@ class Store:
 
     ``vector_loads``: what the result reads beside the reductions along the output's contiguous axis (`read_beside`:
     residuals, biases) is read ``vector`` elements at once, too, where they are stored; else element by element.
+
+    ``boxes``: of an asynchronous matrix instruction whose factors come in boxes: the copy engine stores the results,
+    too.  The threads of each instruction write so many panels of its rows to a buffer of their own in the block's layer
+    (swizzled, see `Copy`), ``vector`` neighbours at once, and one of them starts a box for each panel; all panels, one
+    after the other.  The buffer is written again once the engine has read it.  What lies outside the output is not
+    stored.  0: threads store their results themselves.
     """
 
     vector: Extent = 1
@@ -43,6 +49,7 @@ class Store:
     prefetch_distance: Count = 0
     across_rows: bool = False
     vector_loads: bool = False
+    boxes: Count = 0
 
 
 ONE_BY_ONE = Store()

@@ -49,6 +49,8 @@ class CodeShapes:
     for each unit; else there is a block for each output.
     ``clusters``: two blocks with a producer each may bring for each other what they read alike, on devices that have
     clusters of blocks; else each brings all that it reads.
+    ``box_stores``: the engine that brings such factors may store the results, too, from a block's layer; else each
+    thread stores its own.
     ``vector_loads``: what is added to products of matrix instructions (residuals, biases) is read in vectors as wide as
     the results are stored in; else element by element.
     ``vectors_along_k``: a staged operand that is contiguous along the reduction stays so in a block's layer, copied
@@ -84,6 +86,7 @@ class CodeShapes:
     producers: bool = True
     persistent_grids: bool = True
     clusters: bool = True
+    box_stores: bool = True
     vector_loads: bool = True
     vectors_along_k: bool = True
     windows: bool = True

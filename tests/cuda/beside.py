@@ -29,9 +29,9 @@ MODES = (0, PRODUCTS_LATE | NEWEST_FIRST, COPIES_AT_ONCE | PRODUCTS_LATE | REVER
 _ROUNDED = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-def drawn(number: int, largest=(400, 700, 400)):
+def drawn(number: int, largest=(400, 700, 400), box_stores: bool = False):
     """(expression, plan) of a random product, sizes (m, k, n) below about ``largest``: shapes with remainders, dtypes,
-    layouts, batches, tiles, buffers."""
+    layouts, batches, tiles, buffers; ``box_stores``: with room for results that leave in boxes."""
     random = np.random.default_rng(number)
     dtype = ("float16", "bfloat16", "float32", "int8")[number % 4 if number % 8 < 4 else number % 2]
     size = {"int8": 1, "float32": 4}.get(dtype, 2)
@@ -41,14 +41,16 @@ def drawn(number: int, largest=(400, 700, 400)):
     if dtype in ("float32", "int8"):
         turned = {"transpose_a": False, "transpose_b": True}
     fm, fn, gm, gn, depth = (int(random.choice(some)) for some in ((1, 2), (8, 16, 24), (1, 2), (1, 2), (3, 4)))
-    if (64 * fm * gm + 8 * fn * gn) * 128 * depth > H200.limits.block_memory_bytes - 64:
+    results = 2 * 64 * gm * gn * box_stores
+    if ((64 * fm * gm + 8 * fn * gn) * depth + results) * 128 > H200.limits.block_memory_bytes - 64:
         fm, gn = 1, 1
     if number % 5 == 0 and dtype == "float16":
         batch = int(random.integers(2, 4))
         expression = rg.ops.batch_matmul(T("A", (batch, m, k), dtype), T("B", (batch, k, n), dtype))
     else:
         expression = matmul(m, k, n, dtype, **turned)
-    return expression, MatrixPlan(NAMES[dtype], fm, fn, gm, gn, 4, depth, boxes=True, producer=number % 3 > 0)
+    plan = MatrixPlan(NAMES[dtype], fm, fn, gm, gn, 4, depth, boxes=True, producer=number % 3 > 0)
+    return expression, replace(plan, box_stores=box_stores)
 
 
 def assert_agree(expression, made, source, modes):

@@ -1,6 +1,8 @@
 // The part of `cuda_on_cpu.h` that is a copy engine: boxes of tensors, and barriers that count their bytes.
 // A box may go to all blocks of a cluster, whose shared memory and barriers are then those of the block that it names.
 //
+// Boxes of results are read, and stored, when they are asked for, or not before the wait that asks for it.
+//
 // A box arrives when it is asked for, or, as the mode says, not before no thread can run: the oldest first, or the
 // newest.  Until then its place holds garbage.  Where nothing can run and no box is left, threads wait for ever.
 
@@ -12,6 +14,10 @@ struct Counted { unsigned arrivals, left; long bytes; unsigned phase; };
 struct BoxCopy { char *to; TensorMap map; int at[5]; unsigned long long *barrier; unsigned ranks; };
 static std::map<unsigned long long *, Counted> barriers;
 static std::vector<BoxCopy> boxes;
+struct BoxStore { const char *from; TensorMap map; int at[5]; unsigned rank, thread; bool ended; };
+static std::vector<BoxStore> stores;
+struct Meeting { unsigned came, number; };
+static std::map<unsigned, Meeting> meetings;  // of the warpgroups of the blocks of a cluster
 
 inline void enter(unsigned r);
 
@@ -119,6 +125,61 @@ void copy_box(void *to, const TensorMap &tensor, unsigned long long *barrier, un
     else deliver(copy);
 }
 
+inline void store(const BoxStore &one)
+{
+    Fields map(one.map);
+    for (unsigned e = 0; e < map.elements(); ++e) {
+        uint64_t to = map.address;
+        bool inside = true;
+        for (unsigned d = 0, left = e; d < map.rank; left /= map.side[d], ++d) {
+            int64_t at = one.at[d] + (int64_t)(left % map.side[d]);
+            inside &= at >= 0 && at < (int64_t)map.extent[d];
+            to += at * map.stride[d];
+        }
+        if (inside) memcpy((char *)to, swizzled((char *)one.from, e, map.size), map.size);
+    }
+}
+
+template <unsigned RANK> void store_box(const TensorMap &tensor, const void *from, const int (&at)[RANK])
+{
+    Fields map(tensor);
+    const char *first = (const char *)from;
+    if (map.rank != RANK || map.swizzle != 3 || map.side[0] * map.size != 128 || map.address % 16) __builtin_trap();
+    if ((first - __start_cuda_shared) % 128 || first < __start_cuda_shared
+        || first + map.elements() * map.size > __stop_cuda_shared)
+        __builtin_trap();
+    BoxStore one = {first, tensor, {}, rank, current, false};
+    for (unsigned d = 0; d < RANK; ++d) one.at[d] = at[d];
+    if (modes & COPIES_AT_ONCE) store(one);
+    stores.push_back(one);
+}
+
+/// All that this thread's ended groups are to store is stored.
+inline void end_own_stores()
+{
+    std::vector<BoxStore> left;
+    for (const BoxStore &one : stores) {
+        if (one.rank != rank || one.thread != current || !one.ended) left.push_back(one);
+        else if (!(modes & COPIES_AT_ONCE)) store(one);
+    }
+    stores = left;
+}
+
+/// All 128 threads of a warpgroup wait for each other.
+inline void meet_group()
+{
+    unsigned key = rank << 8 | threadIdx.x / 128;
+    Meeting &one = meetings[key];
+    unsigned number = one.number;
+    if (++one.came == 128) {
+        one.came = 0;
+        ++one.number;
+        moved = true;
+    } else {
+        while (meetings[key].number == number) leave(WAITS, &one);
+    }
+}
+
 /// One box that is on its way arrives; false: there is none.
 inline bool deliver_next()
 {
@@ -136,7 +197,7 @@ inline bool is_settled()
 {
     for (const auto &one : barriers)
         if (one.second.bytes || one.second.left != one.second.arrivals) return false;
-    return boxes.empty();
+    return boxes.empty() && stores.empty();
 }
 }  // namespace cuda_on_cpu
 
@@ -185,3 +246,29 @@ COPY_BOX(2, int a AND int b, a, b)
 COPY_BOX(3, int a AND int b AND int c, a, b, c)
 COPY_BOX(4, int a AND int b AND int c AND int d, a, b, c, d)
 COPY_BOX(5, int a AND int b AND int c AND int d AND int e, a, b, c, d, e)
+
+inline bool is_storing()
+{
+    AT_A_PLACE(sync_warp);
+    return threadIdx.x % 128 == (cuda_on_cpu::modes & cuda_on_cpu::REVERSE ? 31 : 0);
+}
+inline void end_stores()
+{
+    for (auto &one : cuda_on_cpu::stores)
+        if (one.rank == cuda_on_cpu::rank && one.thread == cuda_on_cpu::current) one.ended = true;
+}
+inline void wait_stores() { cuda_on_cpu::end_own_stores(); }
+inline void free_results()
+{
+    if (is_storing()) cuda_on_cpu::end_own_stores();
+    cuda_on_cpu::meet_group();
+}
+inline void show_results() { cuda_on_cpu::meet_group(); }
+
+#define STORE_BOX(RANK, parameters, ...)                                                                           \
+    inline void store_box_##RANK(const TensorMap &map, const void *from, parameters)                               \
+    { cuda_on_cpu::store_box<RANK>(map, from, {__VA_ARGS__}); }
+STORE_BOX(2, int a AND int b, a, b)
+STORE_BOX(3, int a AND int b AND int c, a, b, c)
+STORE_BOX(4, int a AND int b AND int c AND int d, a, b, c, d)
+STORE_BOX(5, int a AND int b AND int c AND int d AND int e, a, b, c, d, e)

@@ -789,6 +789,8 @@ inline int launch(
         rank = 0;
         blockIdx = {reverse ? blocks - clustered - b : b, 0, 0};
         boxes.clear();
+        stores.clear();
+        meetings.clear();
         for (unsigned r = 0; r < clustered; ++r) {
             enter(r);
             start_block(threads);

@@ -14,7 +14,7 @@ from rollergen.program.assemble.asynchronous import past_registers
 from rollergen.program.assemble.contraction import fill_axis
 from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_divided, lane_stride, overhanging, useful
 from rollergen.program.assemble.plan import Roles, Size
-from rollergen.program.boxes import map_problem
+from rollergen.program.boxes import map_problem, store_problem
 from rollergen.program.matrix import (
     COLUMNS,
     NEIGHBOURS,
@@ -53,7 +53,7 @@ class MatrixPlan:
     ``gm`` x ``gn`` execution widths, ``steps`` of its k staged at a time in ``depth`` buffers; blocks in groups of
     ``group_rows`` rows (see `BlockOrder`).  ``boxes``: a copy engine fills the buffers, told by a ``producer``;
     ``persistent``: where blocks are more than units, one for each unit is launched; ``cluster``: blocks of a cluster,
-    where the grid has whole ones (see `BlockOrder`).
+    where the grid has whole ones (see `BlockOrder`); ``box_stores``: the copy engine stores results, where it can.
     Sizes may be arrays (a batch of one structure)."""
 
     instruction: str
@@ -68,6 +68,7 @@ class MatrixPlan:
     producer: bool = False
     persistent: bool = False
     cluster: int = 0
+    box_stores: bool = False
 
 
 def axes_of(roles: Roles) -> tuple[str, ...]:
@@ -96,7 +97,7 @@ def matrix_stage(
     swizzled = len(_grid(loops)) > 1
     copies = _copies(op, roles, plan, device, rules, loops, first_inner)
     producer = plan.producer and bool(copies) and all(copy.boxes for copy in copies)
-    return Stage(
+    made = Stage(
         name=name,
         op=op,
         loops=tuple(loops),
@@ -107,6 +108,20 @@ def matrix_stage(
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
         block_order=_order(plan, loops, device, producer) if swizzled else BlockOrder(),
     )
+    return _storing_boxes(made, roles, plan, device) if plan.box_stores else made
+
+
+def _storing_boxes(stage: Stage, roles: Roles, plan: MatrixPlan, device: Device) -> Stage:
+    """Results leave in boxes, two panels at a time where there are as many, if the engine that brings the factors can
+    store them.  Threads exchange results only for what they read beside them."""
+    one, store = device.instruction(plan.instruction), stage.store
+    longest = device.layer(device.kind.block_layer or "").box_extent
+    boxed = bool(stage.copies) and all(copy.boxes for copy in stage.copies)
+    if not boxed or store_problem(stage.op, axes_of(roles), one, longest):
+        return stage
+    panels = plan.fn * one.n * ITEMSIZE[stage.op.output.dtype] // PANEL_BYTES
+    vector = store.vector if read_beside(stage.op) else one.n // COLUMNS
+    return replace(stage, store=replace(store, vector=vector, across_rows=False, boxes=1 + (panels % 2 == 0)))
 
 
 def _order(plan: MatrixPlan, loops: list[Loop], device: Device, producer: bool) -> BlockOrder:

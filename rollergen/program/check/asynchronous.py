@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Load
-from rollergen.hal.spec import Device
-from rollergen.program.boxes import box_problem, producer_threads
+from rollergen.hal.spec import Device, Instruction
+from rollergen.program.boxes import box_problem, columns_at_once, producer_threads, store_problem
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import is_shared
-from rollergen.program.matrix import matrix_instruction
+from rollergen.program.matrix import PANEL_BYTES, ROW_BYTES, matrix_axes, matrix_instruction
 from rollergen.program.rprogram import SERIAL, Copy, Stage
 
 LEAST_BYTES = 4
@@ -75,6 +75,28 @@ def check_boxes(stage: Stage, where: str, copy: Copy, device: Device) -> None:
             stage, f"{where}: boxes is True, but {problem if engine else f'{device.name} has no copy engine'}; "
             "expected False"
         )  # fmt: skip
+
+
+def check_stored_boxes(stage: Stage, device: Device) -> None:
+    """The copy engine that brings all factors can store the results, too."""
+    if not stage.store.boxes:
+        return
+    one, store = matrix_instruction(stage, device), stage.store
+    problem = "its factors do not come in boxes"
+    if one is not None and stage.copies and all(copy.boxes for copy in stage.copies):
+        longest = device.layer(stage.copies[0].to_layer).box_extent
+        problem = store_problem(stage.op, matrix_axes(stage), one, longest) or _panels_problem(stage, one)
+    if problem or store.adds or store.across_rows or stage.accumulator.carry:
+        problem = problem or "results are exchanged across rows, or added to others"
+        raise refuse(stage, f"store.boxes is {store.boxes}, but {problem}; expected 0")
+
+
+def _panels_problem(stage: Stage, one: Instruction) -> str:
+    """Why the results of one instruction are not as many whole panels as are written together."""
+    itemsize, columns = ITEMSIZE[stage.op.output.dtype], columns_at_once(stage, one)
+    if columns * itemsize % (stage.store.boxes * PANEL_BYTES) == 0 and stage.store.vector * itemsize <= ROW_BYTES:
+        return ""
+    return f"its {columns} columns, written {stage.store.vector} at once, are no such number of panels, again and again"
 
 
 def _check_device(stage: Stage, where: str, copy: Copy, load: Load, device: Device) -> None:

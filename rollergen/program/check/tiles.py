@@ -12,7 +12,7 @@ from rollergen.expr.values import Load, Partial, axes_of, walk
 from rollergen.expr.views import moved_at_once, side_by_side
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.check.accumulators import check_accumulator
-from rollergen.program.check.asynchronous import check_producer
+from rollergen.program.check.asynchronous import check_producer, check_stored_boxes
 from rollergen.program.check.copies import check_copy
 from rollergen.program.check.nest import layer_problem, power_of_two, refuse
 from rollergen.program.check.scans import check_scans
@@ -55,6 +55,7 @@ def check_tiles(
     _check_prefetch(stage, device)
     _check_adds(stage)
     if device is not None:
+        check_stored_boxes(stage, device)
         _check_instruction(stage, device)
         _check_capacity(stage, device)
 

@@ -12,6 +12,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
 from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges, matrix_axes, row_loop
 from rollergen.program.model.access import Access, direct_access, fill_accesses, register_accesses
+from rollergen.program.model.boxed_stores import stored_box_accesses, stored_box_slots
 from rollergen.program.model.combining import Combining, combining_of, scan_steps, shared_points
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Operand, Phase
@@ -85,6 +86,7 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
         accesses.append(Access(-2, "exchange", device.kind.block_layer, exchanged, 4, reduces=False))
         slots = slots + _CHOICES * exchanged
     accesses += _stores(nest, device)
+    slots = slots + stored_box_slots(nest, device)
     together = combining_of(nest, device, costs, most(entries, 1) * scan_steps(nest))
     accesses += together.accesses
     slots = slots + together.slots + shared_points(nest, costs) * points(nest, nest.in_thread())
@@ -189,6 +191,8 @@ def _stores(nest: Nest, device: Device) -> list[Access]:
     found = [
         direct_access(own, device, target, -1, loops, None, role=role, vector=vector, reduces=False) for role in roles
     ]
+    if not is_nothing(nest.stage.store.boxes):
+        return stored_box_accesses(nest, device, found[0])
     found = [_across_rows(nest, device, one, target) for one in found]
     if len(found) > 1:
         found[1] = replace(found[1], count=found[1].count * waiting)

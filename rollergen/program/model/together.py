@@ -157,6 +157,7 @@ def _common(stage: Stage, grid: tuple[str, ...], device: Device) -> Hashable:
         tuple([_OF_COPIES(copy) for copy in stage.copies]),
         # The loops inside a window say how far it reaches, not the axes that these are of.
         tuple([() if copy.window else copy.order for copy in stage.copies]), _OF_STORES(stage.store),
+        is_nothing(stage.store.boxes),
     )  # fmt: skip
     if device.kind.instruction_threads == 1:
         lanes = tuple([(loop.axis, loop.extent) for loop in stage.loops if loop.kind == LANE])
@@ -324,7 +325,7 @@ def _joined(members: list[_Member]) -> Stage:
 
 
 _MOVED = attrgetter("at_loop", "vector", "padding", "depth")
-_STORED = ("vector", "across_rows", "vector_loads")
+_STORED = ("vector", "across_rows", "vector_loads", "boxes")
 _ORDER = attrgetter("group_rows", "launched", "cluster")
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.positions import operations_in_a_row
 from rollergen.hal.spec import Device
-from rollergen.program.boxes import barrier_bytes, sharing_blocks
+from rollergen.program.boxes import barrier_bytes, results_bytes, sharing_blocks
 from rollergen.program.matrix import trails
 from rollergen.program.model.access import Access
 from rollergen.program.model.bounds import is_tested, is_uneven, retested
@@ -378,7 +378,9 @@ def _shared_bytes(nest: Nest, device: Device) -> Number:
     for copy in nest.stage.copies:
         if copy.to_layer != device.layers[0].name:
             total = total + tile_bytes(nest, copy)
-    return total + scratch_of(nest, device) + barrier_bytes(nest.stage)
+    one = instruction_of(nest, device)
+    results = 0 if one is None else results_bytes(nest.stage, one)
+    return total + scratch_of(nest, device) + barrier_bytes(nest.stage) + results
 
 
 def _stagings(nest: Nest, device: Device) -> tuple[Staging, ...]:
