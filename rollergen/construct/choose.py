@@ -274,7 +274,9 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
 def _variant_spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
     """Of each variant of a contraction."""
     for variant in variants(op, device, rules.shapes, tf32=rules.tf32):
-        if not device.kind.threads:
+        if variant.by_matrices:
+            pass
+        elif not device.kind.threads:
             yield partial(serial_candidates, variant, device, rules, search=search)
         else:
             yield ThreadSpace(variant, device, rules, search).candidates

@@ -48,6 +48,7 @@ _STEPS = (1, 2, 4)
 _LONG_STEP, _SHORT_TILES = 8, 3
 """Of products with so few tiles of the instruction along m or n: their blocks stage little in a step, and would wait
 for each other more often than for memory (16 x 4096 x 4096 on an H200: 9.0 us of barriers beside 7.8 of memory)."""
+_NARROW_STEPS = (1, 2, 4, 8, 16)
 _PANEL_STEPS = PANEL_BYTES // (2 * ROW_BYTES)
 """Of an asynchronous instruction, whose k has 32 bytes: rows along k are a panel's."""
 _DEPTHS = (1, 2)
@@ -127,14 +128,11 @@ def _shaped(
     points = aligned_tiles(matrix_tiles(op, roles, instruction, device, rules), ledger)
     if not len(points):
         return
-    k_extent = op.axis(roles.k).extent
     drafts: list[tuple[float, MatrixPlan]] = []
     depths = _DEPTHS if rules.shapes.prefetch else _DEPTHS[:1]
     if has_asynchronous_copies(device, rules):
         depths = (*depths, *_RING)
-    for steps in _steps(op, roles, instruction):
-        if steps > 1 and steps * instruction.k >= 2 * k_extent and not instruction.is_asynchronous:
-            continue
+    for steps in _steps_of(op, roles, instruction):
         for depth, how in _filled(depths, instruction, device, rules):
             plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth, **how)
             drafted = lambda some, plan=plan: _draft(op, roles, plan, some, device, rules, ledger)
@@ -146,13 +144,18 @@ def _shaped(
     yield from candidates(name, assembled(plans, make, name), device)
 
 
-def _steps(op: TensorOp, roles: Roles, instruction: Instruction) -> tuple[int, ...]:
-    """Tiles of the instruction along k that are staged at a time."""
+def _steps_of(op: TensorOp, roles: Roles, instruction: Instruction) -> list[int]:
+    """Instructions along k that are staged at a time; of converted factors whole tiles alone."""
+    k_extent = op.axis(roles.k).extent
     if instruction.is_asynchronous:
-        return (_PANEL_STEPS,)
+        return [_PANEL_STEPS]
+    operands = matrix_operands(op, axes_of(roles), instruction)
+    if operands is not None and operands.conversions:
+        return [steps for steps in _NARROW_STEPS if k_extent % (steps * instruction.k) == 0]
     tiles = ((roles.m, instruction.m), (roles.n, instruction.n))
     few = any(op.axis(axis or "").extent <= _SHORT_TILES * side for axis, side in tiles)
-    return (*_STEPS, _LONG_STEP) if few else _STEPS
+    some = (*_STEPS, _LONG_STEP) if few else _STEPS
+    return [steps for steps in some if steps == 1 or steps * instruction.k < 2 * k_extent]
 
 
 def _filled(

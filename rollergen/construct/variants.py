@@ -12,6 +12,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.inner_sums import sums_inside
 from rollergen.expr.joining import joined
+from rollergen.expr.narrow_rows import has_narrow_factor, narrow_rows, with_one_row
 from rollergen.expr.one_row import one_row
 from rollergen.expr.packing import Prepared, in_single
 from rollergen.expr.padding import find_windows, pad_view, with_halo
@@ -21,6 +22,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
+from rollergen.program.conversions import can_convert
 from rollergen.program.lane_windows import window_places
 from rollergen.program.matrix import ROW_BYTES, TF32, WAVEFRONT, factor_dtype
 from rollergen.tile.rules import ALL_SHAPES, CodeShapes, contiguous_axis, vector_lanes
@@ -31,8 +33,9 @@ class Variant:
     """A contraction over operands in one layout, and the copies that bring them into it.
 
     ``copies`` (elementwise tensor ops) run first; ``op`` is the contraction left; ``roles`` are those of its axes.
-    ``whole_rows``: tiles span n, so that compilers see which lanes a guard masks. ``unrolled``: k is unrolled wholly as
-    well, so that compilers read once what several lines of a tile share.
+    ``by_matrices``: for matrix instructions alone.  ``whole_rows``: tiles span n, so that compilers see which lanes a
+    guard masks.  ``unrolled``: k is unrolled wholly as well, so that compilers read once what several lines of a tile
+    share.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Variant:
     roles: Roles
     whole_rows: bool = False
     unrolled: bool = False
+    by_matrices: bool = False
 
 
 def variants(
@@ -64,6 +68,8 @@ def variants(
         yield from _gathered_variants(op)
         row = one_row(op)
         yield from () if row is None else _variant("one row", (), row)
+    if shapes.matrix_instructions and has_narrow_factor(op) and any(map(can_convert, device.instructions)):
+        yield from _converted_variants(op)
     if shapes.aligned_rows:
         yield from _aligned_variants(op, device, tf32)
     prepared = _dots(op, device) if shapes.dot_products and device.kind.dot_products else None
@@ -85,6 +91,21 @@ def _aligned_variants(op: TensorOp, device: Device, tf32: bool) -> Iterator[Vari
     along = rows_along_sum(op, ROW_BYTES) if turned & {load.dtype for load in op.body_loads()} else None
     if along is not None:
         yield from _variant("aligned rows along the sum", along.copies, along.op)
+
+
+def _converted_variants(op: TensorOp) -> Iterator[Variant]:
+    """Products whose narrow factors threads convert on the way to matrix instructions, in rows along the sum: as they
+    lie, or copied."""
+    rows = with_one_row(op)
+    whole = op if rows is None else rows
+    product = implicit_gemm(whole) or whole
+    prepared = narrow_rows(product)
+    name = "converted" if prepared is None else "converted, narrow rows along the sum"
+    copies, made = ((), product) if prepared is None else (prepared.copies, prepared.op)
+    for one in _variant(name, copies, made):
+        swapped = replace(one.roles, n=one.roles.m, m=one.roles.n)
+        yield replace(one, by_matrices=True)
+        yield replace(one, name=f"{name}, turned", roles=swapped, by_matrices=True)
 
 
 def _dots(op: TensorOp, device: Device) -> Prepared | None:

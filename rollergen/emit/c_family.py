@@ -38,15 +38,19 @@ from rollergen.lower.ir import (
 from rollergen.lower.matrix_ir import (
     BeginProducts,
     Collective,
+    CombinePairs,
     EndProducts,
     ExchangeResults,
     LoadMatrix,
+    LoadNarrow,
+    LoadNeighbours,
     MultiplyLocal,
     MultiplyMatrix,
     ShareWeights,
     StoreMatrix,
     WaitProducts,
     WarpBarrier,
+    WidenNarrow,
 )
 from rollergen.program.rprogram import RProgram
 
@@ -54,7 +58,8 @@ _LINES = {
     Let: "constant", Assign: "assignment", Write: "write", Point: "point", Allocate: "allocation",
     PrefetchLine: "prefetch_line",
     LoadMatrix: "collective", MultiplyMatrix: "collective", StoreMatrix: "collective", WarpBarrier: "collective",
-    ExchangeResults: "collective", ShareWeights: "collective",
+    ExchangeResults: "collective", ShareWeights: "collective", LoadNeighbours: "collective", LoadNarrow: "collective",
+    WidenNarrow: "collective", CombinePairs: "collective",
     BeginProducts: "collective", MultiplyLocal: "collective", EndProducts: "collective", WaitProducts: "collective",
 }  # fmt: skip
 """Methods of `CFamily` that spell statements of one line."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import ClassVar
 
-from rollergen.emit import asynchronous, products, quad_pairs
+from rollergen.emit import asynchronous, conversions, products, quad_pairs
 from rollergen.emit.boxes import CudaBoxes
 from rollergen.emit.c_expressions import INDENT, LOGIC_OR, ORDER, number
 from rollergen.emit.cuda_vectors import INLINE, WIDEST_BYTES, lane
@@ -161,6 +161,8 @@ class Cuda(CudaBoxes):
         if isinstance(statement, ShareWeights):
             self.types.setdefault("share", quad_pairs.SHARE)
             return f"share_weights({self.expression(statement.own)}, {self.expression(statement.weights)})"
+        if isinstance(statement, conversions.STATEMENTS):
+            return self._called(conversions.call(statement))
         name, text = helper(statement)
         self.types.setdefault(text, text)
         if isinstance(statement, MultiplyMatrix):
@@ -170,6 +172,13 @@ class Cuda(CudaBoxes):
         at = self.address(statement.pointer, statement.offset, 1, False)
         pitch = f", {statement.pitch}" if statement.shape.layout == "opaque" else ""
         return f"{name}({self.expression(fragment)}, {at}{pitch})"
+
+    def _called(self, made: conversions.Call) -> str:
+        for name, text in made.definitions.items():
+            self.types.setdefault(name, text)
+        given = [self.expression(one) for one in made.operands]
+        given += [self.address(*made.place, 1, False)] if made.place is not None else []
+        return f"{made.name}({', '.join([*given, *([] if made.number is None else [str(made.number)])])})"
 
     def _beside(self, statement: BeginProducts | MultiplyLocal | EndProducts | WaitProducts) -> str:
         """A statement of products that run beside the program."""

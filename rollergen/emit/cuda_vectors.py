@@ -78,7 +78,7 @@ _ANEW = """__device__ __forceinline__ int anew(int value)
 """
 """The number itself, of which a compiler knows nothing: what follows from it is computed where it is used, again in
 each iteration of a loop, and takes no registers meanwhile."""
-_PRELUDE = {
+FUNCTIONS = {
     "anew": _ANEW,
     "exp2_approx": _EXP2,
     "max_nan": _EXTREME.format(name="max", order=">"),
@@ -247,8 +247,8 @@ class CudaVectors(CFamily):
         return f"{name}({total[0] if total else 0}, {a}, {b})"
 
     def call(self, node: Call) -> str:
-        if node.name in _PRELUDE:
-            self.types.setdefault(f"prelude {node.name}", _PRELUDE[node.name])
+        if node.name in FUNCTIONS:
+            self.types.setdefault(f"prelude {node.name}", FUNCTIONS[node.name])
         if node.lanes > 1 and not node.name.endswith(f"x{node.lanes}"):
             scalar = self._register(node.dtype)
             kind = self._vector(scalar, node.lanes)

@@ -11,6 +11,7 @@ from rollergen.expr.winograd import growth
 from rollergen.gate.tolerance import Accuracy, accuracies
 from rollergen.hal.dtypes import DOTS, DTYPES, WORD_OF
 from rollergen.program.loops import added_terms
+from rollergen.program.matrix import TF32
 from rollergen.program.rprogram import RProgram, Stage
 
 _AS_MANY_BITS = "float16"
@@ -19,7 +20,7 @@ _AS_MANY_BITS = "float16"
 
 def is_narrowed(program: RProgram) -> bool:
     """Whether some stage cuts its factors (see `Compute.factors`)."""
-    return any(stage.compute.factors for stage in program.stages)
+    return any(stage.compute.factors == TF32 for stage in program.stages)
 
 
 def program_accuracies(program: RProgram) -> dict[str, Accuracy]:
@@ -38,7 +39,7 @@ def computed(program: RProgram) -> tuple[TensorOp, ...]:
 
 def _computed(stage: Stage) -> TensorOp:
     op = _without_words(stage.op)
-    if not stage.compute.factors:
+    if stage.compute.factors != TF32:
         return op
     reductions = tuple(replace(r, bodies=tuple(map(_rounded, r.bodies))) for r in op.reductions)
     return replace(op, reductions=reductions)

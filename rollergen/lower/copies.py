@@ -23,6 +23,7 @@ from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers, Source, load_bounds
 from rollergen.lower.vectors import alignment
 from rollergen.lower.writer import Writer
+from rollergen.program.conversions import CONVERTED
 from rollergen.program.matrix import PANEL_ALIGNMENT
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, Copy
 from rollergen.program.windows import inner_loops, shares_lines, window_digits, window_shape
@@ -67,7 +68,7 @@ def buffer_shape(nest: Nest, copy: Copy) -> tuple[int, ...]:
     if nest.stage.inner is not None:
         return nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
     whole = window_shape(nest.stage, copy) if copy.window else None
-    return whole or tuple([positions_of(nest, axis_digits(nest, copy, axis)) for axis in copy.order])
+    return whole or copy.elements(tuple([positions_of(nest, axis_digits(nest, copy, axis)) for axis in copy.order]))
 
 
 def positions_of(nest: Nest, digits: tuple[tuple[int, int], ...]) -> int:
@@ -92,7 +93,8 @@ def allocate_buffers(out: Writer, nest: Nest) -> dict[Copy, Staged]:
         staged = Staged(copy, Pointer("", load.dtype, scope, writable=True), shape)
         elements = staged.tile * max(1, copy.depth)
         wish = f"{load.buffer.name}_{copy.to_layer}"
-        begin = FRAGMENT_BYTES if nest.instruction else ARRAY_BYTES[scope]
+        whole = nest.instruction and nest.stage.compute.factors != CONVERTED
+        begin = FRAGMENT_BYTES if whole else ARRAY_BYTES[scope]
         begin = PANEL_ALIGNMENT if copy.panel else begin
         pointer = out.array(wish, scope, load.dtype, elements, begin, whole_kernel=True)
         buffers[copy] = Staged(copy, pointer, shape)
@@ -123,7 +125,10 @@ def _positions(out: Writer, place: Place, staged: Staged) -> tuple[Index, ...]:
         digits = window_digits(place.nest.stage, staged.copy)
         return tuple(place.number(own).simplify(out.ranges) for own in digits)
     nest, copy, ranges = place.nest, staged.copy, out.ranges
-    return tuple([place.number(axis_digits(nest, copy, axis)).simplify(ranges) for axis in copy.order])
+    numbers = [place.number(axis_digits(nest, copy, axis)) for axis in copy.order]
+    if copy.every:
+        numbers = [number // one for number, one in zip(numbers, copy.every, strict=True)]
+    return tuple([number.simplify(ranges) for number in numbers])
 
 
 def buffer_access(out: Writer, staged: Staged, positions: tuple[Index, ...]) -> Access:

@@ -54,6 +54,7 @@ def _bind(place: Place, copy: Copy, axis: str, position: Index, *, lanes: bool =
     digits = axis_digits(nest, copy, axis, lanes=lanes)
     if not digits:
         return {}
+    position = position * copy.every_of(axis)
     last, _ = digits[-1]
     unit = nest.loops[last].stride
     if all(nest.loops[p].stride == unit * weight for p, weight in digits):

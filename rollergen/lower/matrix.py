@@ -19,6 +19,7 @@ from rollergen.hal.spec import Instruction
 from rollergen.lower import reductions
 from rollergen.lower.boxes import free_last
 from rollergen.lower.context import Context
+from rollergen.lower.conversions import fill_fragment
 from rollergen.lower.copies import FRAGMENT_BYTES, Staged, corner_offset, positions_of, staged_access
 from rollergen.lower.expressions import Element, Pick, Pointer, Read
 from rollergen.lower.ir import LOCAL
@@ -44,6 +45,7 @@ from rollergen.program.matrix import (
     ROW_BYTES,
     ROWS,
     WAVEFRONT,
+    Operands,
     exchanges,
     factor_dtype,
     first_fragment_loop,
@@ -58,16 +60,27 @@ from rollergen.program.rprogram import GROUP, THREAD
 
 @dataclass(frozen=True)
 class Matrices:
-    """The instruction in one stage: loads whose ``products`` the components are; ``depth`` of its tiles; positions of
-    the loops over ``rows`` and ``columns`` of fragments (none where there is one), and of those ``inside`` one."""
+    """The instruction in one stage: the ``operands`` whose products the components are; ``depth`` of its tiles;
+    positions of the loops over ``rows`` and ``columns`` of fragments (none where there is one), and of those ``inside``
+    one."""
 
     instruction: Instruction
     shape: MatrixShape
-    products: tuple[tuple[int, int], ...]
+    operands: Operands
     depth: int
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     inside: tuple[int, ...]
+
+    @property
+    def products(self) -> tuple[tuple[int, int], ...]:
+        return self.operands.products
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        """The numbers of all loads that are staged."""
+        columns = tuple(number for number, _ in self.operands.columns)
+        return tuple(dict.fromkeys((*(number for pair in self.products for number in pair), *columns)))
 
 
 def matrices_of(context: Context) -> Matrices:
@@ -86,7 +99,7 @@ def matrices_of(context: Context) -> Matrices:
     inside = tuple(
         p for p, x in enumerate(stage.loops) if x.kind != GROUP and x.axis in sizes and x.stride < sizes[x.axis]
     )
-    return Matrices(one, shape, operands.products, depth, over(m), over(n), inside)
+    return Matrices(one, shape, operands, depth, over(m), over(n), inside)
 
 
 def reduce_matrices(context: Context, place: Place, reduction: Reduction) -> tuple[Registers, ...]:
@@ -112,7 +125,7 @@ def _reduce_together(
     """The reduction by the threads of each execution width, fragment by fragment."""
     nest = context.nest
     inside = frozenset(p for p in nest.positions("reduce", after=nest.tile_depth) if p < matrices.depth)
-    loads = {number: nest.loads[number] for pair in matrices.products for number in pair}
+    loads = {number: nest.loads[number] for number in matrices.loads}
     phase = Phase(inside, loads, matrices.depth, True, None, together=True)
     descend(context, place, nest.tile_depth, phase, lambda here: _multiply(context, here, matrices, components))
     if matrices.shape.layout == "opaque":
@@ -128,7 +141,7 @@ def _reduce_beside(
     begin = lambda here: out.collective(BeginProducts())
     end = lambda here: out.collective(EndProducts(int(nest.trails)))
     inside = frozenset(p for p in nest.positions("reduce", after=nest.tile_depth) if p < matrices.depth)
-    loads = {number: nest.loads[number] for pair in matrices.products for number in pair}
+    loads = {number: nest.loads[number] for number in matrices.loads}
     batch = ((staged, begin),), ((staged, end),)
     phase = Phase(inside, loads, matrices.depth, True, None, None, *batch, together=True)
     descend(context, place, nest.tile_depth, phase, lambda here: _multiply_beside(context, here, matrices, components))
@@ -189,7 +202,8 @@ def _fetch(context: Context, place: Place, matrices: Matrices, which: int, numbe
     one, over = matrices.instruction, (matrices.rows, matrices.columns)[which]
     registers = (one.a_registers, one.b_registers)[which]
     count = nest.loops[over[0]].extent if over else 1
-    together = 2 if which == 1 and one.layout == "quads" and count % 2 == 0 else 1
+    whole = one.layout == "quads" and not matrices.operands.conversions
+    together = 2 if which == 1 and whole and count % 2 == 0 else 1
     load = nest.op.loads()[number]
     dtype, own = ("int64", ()) if one.layout == WAVEFRONT else ("uint32", (registers,))
     shape = (*((count // together,) if over else ()), *((together,) if together > 1 else ()), *own)
@@ -204,14 +218,24 @@ def _fetch(context: Context, place: Place, matrices: Matrices, which: int, numbe
         return Element(name, indices, dtype)
 
     if not over:
-        out.collective(_load(context, place, matrices, which, number, Element(name, (), dtype), 1))
+        _fill(context, place, matrices, which, number, Element(name, (), dtype), 1)
         return fragment
     variable = nest.variables[over[0]]
     with out.loop(variable, count // together, (0, count // together - 1), unroll=True) as at:
         here = place.bind({over[0]: at * together})
-        out.collective(_load(context, here, matrices, which, number, Element(name, (at,), dtype), together))
+        _fill(context, here, matrices, which, number, Element(name, (at,), dtype), together)
     out.ranges[variable] = (0, count - 1)
     return fragment
+
+
+def _fill(
+    context: Context, place: Place, matrices: Matrices, which: int, number: int, fragment: Element, together: int
+) -> None:
+    """Fragments of one tile, or of several together."""
+    if matrices.operands.conversions:
+        fill_fragment(context, place, matrices, which, number, fragment)
+    else:
+        context.out.collective(_load(context, place, matrices, which, number, fragment, together))
 
 
 def _load(

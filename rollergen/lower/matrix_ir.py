@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from rollergen.expr.index import Index
-from rollergen.lower.expressions import Element, Pointer
+from rollergen.lower.expressions import Element, Expr, Pointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,51 @@ class LoadMatrix:
     pitch: int
     along_k: bool
     count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LoadNeighbours:
+    """A thread's part of a fragment of 16-bit elements, of which it has four neighbours of a row along the sum, from
+    ``pointer[offset]`` on; of operand "a" those of a second row, too, ``far`` elements away."""
+
+    operand: str
+    fragment: Element
+    pointer: Pointer
+    offset: Index
+    far: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadNarrow:
+    """So many ``bytes`` from ``pointer[offset]`` on, at a multiple of them, in the low bits of a register."""
+
+    word: Element
+    pointer: Pointer
+    offset: Index
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WidenNarrow:
+    """Four neighbours of ``kind`` (int8, uint8, int4, uint4) in a register, the first lowest, as two ``pairs`` of
+    numbers of ``dtype``."""
+
+    kind: str
+    dtype: str
+    pairs: Element
+    word: Element
+
+
+@dataclass(frozen=True, slots=True)
+class CombinePairs:
+    """``pairs = pairs operation column`` for both pairs, ``column operation pairs`` if it stands ``first``: add, sub or
+    mul of two numbers of ``dtype`` at once."""
+
+    operation: str
+    dtype: str
+    pairs: Element
+    column: Expr
+    first: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,5 +188,5 @@ class WarpBarrier:
 
 Collective = Union[
     LoadMatrix, MultiplyMatrix, StoreMatrix, ExchangeResults, ShareWeights, WarpBarrier, BeginProducts, MultiplyLocal,
-    EndProducts, WaitProducts,
+    EndProducts, WaitProducts, LoadNeighbours, LoadNarrow, WidenNarrow, CombinePairs,
 ]

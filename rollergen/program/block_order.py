@@ -29,3 +29,16 @@ class BlockOrder:
 
 
 ROW_BY_ROW = BlockOrder()
+
+
+@dataclass(frozen=True, slots=True)
+class StageLaunch:
+    """How a stage is launched.
+
+    ``alone``: the calling thread runs all blocks, one after another: that takes less time than waking the threads of
+    other units. ``resident_blocks``: how many blocks are meant to share a unit, so that a compiler gives each thread
+    the registers that this leaves it (CUDA's `__launch_bounds__`); 0: the compiler is told nothing.
+    """
+
+    alone: bool = False
+    resident_blocks: Count = 0

@@ -19,6 +19,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Cast, Load, Value
 from rollergen.hal.spec import Device, Instruction
+from rollergen.program.conversions import CONVERTED, Conversion, can_convert, conversion_of
 from rollergen.program.rprogram import GROUP, THREAD, UNROLL, Stage
 
 ROWS, COLUMNS = 8, 4
@@ -70,8 +71,10 @@ def factor_dtype(instruction: Instruction) -> str:
     return "float32" if instruction.dtype == TF32 else instruction.dtype
 
 
-def factors_of(instruction: Instruction) -> str:
+def factors_of(instruction: Instruction, operands: Operands) -> str:
     """The value of `Compute.factors` for a stage with the instruction."""
+    if operands.conversions:
+        return CONVERTED
     return TF32 if instruction.dtype == TF32 else ""
 
 
@@ -151,9 +154,14 @@ def fragment_loops(instruction: Instruction) -> tuple[tuple[tuple[str, int], ...
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Numbers of the loads that are the m x k and the k x n factor of each component's product."""
+    """Numbers of the loads that are the m x k and the k x n factor of each component's product.
+
+    ``conversions``: of the factors that threads compute from narrow elements, each with the number of these, which
+    stands for the factor.  ``columns``: (number, axis of the factor) of the other loads in them."""
 
     products: tuple[tuple[int, int], ...]
+    conversions: tuple[tuple[int, Conversion], ...] = ()
+    columns: tuple[tuple[int, str], ...] = ()
 
     @property
     def a(self) -> tuple[int, ...]:
@@ -166,6 +174,9 @@ class Operands:
         return tuple(dict.fromkeys(b for _, b in self.products))
 
 
+NO_OPERANDS = Operands(())
+
+
 def matrix_operands(op: TensorOp, axes: tuple[str, ...], instruction: Instruction) -> Operands | None:
     """The factors, if the tensor op has sums of products that the instruction computes along (m, n, k)."""
     if len(op.reductions) != 1 or len(axes) != 3 or op.of_role("row"):
@@ -174,37 +185,58 @@ def matrix_operands(op: TensorOp, axes: tuple[str, ...], instruction: Instructio
     if reduction.combiner.name != "sum" or tuple(reduction.axes) != axes[2:]:
         return None
     found = []
+    conversions: dict[int, Conversion] = {}
+    columns: dict[int, str] = {}
     for body in reduction.bodies:
         pair = _factors(op, body, axes, instruction)
         if pair is None:
             return None
-        found.append(pair)
-    return Operands(tuple(found))
+        loads = op.loads()
+        found.append((loads.index(_narrow(pair[0])), loads.index(_narrow(pair[1]))))
+        for number, factor, axis in zip(found[-1], pair, axes, strict=False):
+            if isinstance(factor, Conversion):
+                conversions[number] = factor
+                columns |= {loads.index(one): axis for one in factor.columns}
+    staged = {number for pair in found for number in pair}
+    if staged & columns.keys():
+        return None
+    return Operands(tuple(found), tuple(conversions.items()), tuple(columns.items()))
 
 
 def _factors(
     op: TensorOp, body: Value, axes: tuple[str, ...], instruction: Instruction
-) -> tuple[int, int] | None:
-    """Numbers of the m x k and the k x n factor of one product."""
+) -> tuple[Load | Conversion, Load | Conversion] | None:
+    """The m x k and the k x n factor of one product."""
     if body.dtype != instruction.accumulator_dtype or not isinstance(body, Binary) or body.op != "mul":
         return None
-    factors = [_factor(part, instruction) for part in (body.a, body.b)]
+    m, n, k = axes
+    factors = [_factor(op, part, instruction, k) for part in (body.a, body.b)]
     if factors[0] is None or factors[1] is None:
         return None
-    m, n, k = axes
-    a, b = factors if m in factors[0].axes() else factors[::-1]
+    a, b = factors if m in _narrow(factors[0]).axes() else factors[::-1]
     if a is None or b is None or a == b:
         return None
-    if not {m, k} <= a.axes() or not {n, k} <= b.axes() or n in a.axes() or m in b.axes():
+    if not {m, k} <= _narrow(a).axes() or not {n, k} <= _narrow(b).axes() or n in _axes(a) or m in _axes(b):
         return None
-    loads = op.loads()
-    return loads.index(a), loads.index(b)
+    return a, b
 
 
-def _factor(value: Value, instruction: Instruction) -> Load | None:
-    """The load that `value` is, but for a conversion to the accumulators' dtype; masked elements must be 0."""
-    load = value.x if isinstance(value, Cast) and value.dtype == instruction.accumulator_dtype else value
-    return load if isinstance(load, Load) and load.dtype == factor_dtype(instruction) and load.fill == 0 else None
+def _narrow(factor: Load | Conversion) -> Load:
+    return factor.load if isinstance(factor, Conversion) else factor
+
+
+def _axes(factor: Load | Conversion) -> frozenset[str]:
+    columns = factor.columns if isinstance(factor, Conversion) else ()
+    return _narrow(factor).axes().union(*(load.axes() for load in columns))
+
+
+def _factor(op: TensorOp, value: Value, instruction: Instruction, k: str) -> Load | Conversion | None:
+    """The load that `value` is, but for a conversion to the accumulators' dtype, or what threads compute from narrow
+    elements; masked elements must be 0."""
+    inner = value.x if isinstance(value, Cast) and value.dtype == instruction.accumulator_dtype else value
+    if isinstance(inner, Load):
+        return inner if inner.dtype == factor_dtype(instruction) and inner.fill == 0 else None
+    return conversion_of(op, inner, instruction.dtype, k) if can_convert(instruction) else None
 
 
 def first_fragment_loop(stage: Stage, device: Device) -> int:

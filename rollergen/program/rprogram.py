@@ -26,13 +26,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from operator import attrgetter
-from typing import Annotated
+from typing import Annotated, Any
 
 from rollergen.expr.index import Index
 from rollergen.expr.limits import Among, Count, DtypeName, Extent
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, Value
-from rollergen.program.block_order import ROW_BY_ROW, BlockOrder
+from rollergen.program.block_order import ROW_BY_ROW, BlockOrder, StageLaunch
 from rollergen.program.stores import ONE_BY_ONE, Store
 from rollergen.program.supersteps import Superstep, TileMapping
 
@@ -77,6 +77,10 @@ class Copy:
     other: the tile is cut into runs of that shape, which are numbered and dealt like groups, and within its run a
     thread moves the groups in the same order.  Empty: runs of one group.
 
+    ``every``: along each axis of the order, how many neighbours read one and the same element (the load's indices have
+    no more of the axis than its quotient by so many): the buffer holds it once, and positions along the axis count such
+    elements.  Into a block's layer; empty: each its own.
+
     ``depth`` 1: copy, then compute.  2: the next tile is fetched into registers while this one is used, two buffers.
     3 and more: a ring of that many buffers, filled ``depth - 1`` iterations of the serial loop around the copy ahead.
     ``asynchronous``: such a ring (from 2 buffers on), filled past the registers by copies that run beside the program;
@@ -108,11 +112,20 @@ class Copy:
     runs: tuple[Extent, ...] = ()
     panel: Count = 0
     boxes: bool = False
+    every: tuple[Extent, ...] = ()
 
     @property
     def unit(self) -> int:
         """Elements that stay side by side where the tile is swizzled."""
         return self.panel // self.swizzle if self.panel else self.vector
+
+    def elements(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        """How many elements the buffer holds along each axis of the order, of as many positions of the loops."""
+        return tuple(extent // one for extent, one in zip(shape, self.every, strict=True)) if self.every else shape
+
+    def every_of(self, axis: str) -> int:
+        """How many neighbours along an axis of the order share an element."""
+        return self.every[self.order.index(axis)] if self.every else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +137,14 @@ class Compute:
     `matrix.fragment_loops`); the operands come from the block's layer.  Layout "warpgroup": see `matrix.trails`.
 
     ``factors``: "tf32" where the instruction looks at no more than the 11 leading bits of the factors' significands
-    (the other 13 count as 0); empty: at all of them.  ``producer``: an execution width beside those of the loops starts
+    (the other 13 count as 0); "converted" where threads compute some of them from narrow elements (see `conversions`);
+    empty: at all of them.  ``producer``: an execution width beside those of the loops starts
     the copies of boxes; else a thread of theirs does.
     """
 
     instruction: str
     lanes: Extent = 1
-    factors: Annotated[str, Among(("", "tf32"))] = ""
+    factors: Annotated[str, Among(("", "tf32", "converted"))] = ""
     producer: bool = False
 
 
@@ -316,24 +330,11 @@ class Stage(_Remembered):
         for p, loop in enumerate((*self.loops, *inner)):
             if loop.axis in spans and loop.kind != GRID and (block if loop.kind in PARALLEL else p >= copy.at_loop):
                 spans[loop.axis] *= loop.extent
-        return tuple([spans[axis] for axis in copy.order])
+        return copy.elements(tuple([spans[axis] for axis in copy.order]))
 
 
 _SIZES, _MOVED = attrgetter("extent", "stride"), attrgetter("load", "vector", "depth")
 """What tells most stages apart that are looked up side by side: a hash of all would cost more than what is kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class StageLaunch:
-    """How a stage is launched.
-
-    ``alone``: the calling thread runs all blocks, one after another: that takes less time than waking the threads of
-    other units. ``resident_blocks``: how many blocks are meant to share a unit, so that a compiler gives each thread
-    the registers that this leaves it (CUDA's `__launch_bounds__`); 0: the compiler is told nothing.
-    """
-
-    alone: bool = False
-    resident_blocks: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

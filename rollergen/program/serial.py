@@ -3,7 +3,7 @@
 A flat table, children before parents and equal nodes once, so that depth of the text does not grow with
 the expression and a row can only refer to rows before it:
 
-    {"format": 16, "nodes": [["Loop", "i", 4, 1, "grid"], ..., ["RProgram", "cpu", [7], [9], [40], [], [], []]]}
+    {"format": 17, "nodes": [["Loop", "i", 4, 1, "grid"], ..., ["RProgram", "cpu", [7], [9], [40], [], [], []]]}
 
 A row is a node's type and its fields in the order of `node_types.NODES`; a node in a field is the number
 of its row; the last row is the program.  Numbers that JSON lacks are the texts "inf", "-inf" and "nan".
@@ -11,7 +11,7 @@ of its row; the last row is the program.  Numbers that JSON lacks are the texts 
 >>> from rollergen.program.rprogram import RProgram
 >>> program = RProgram("cpu", (), (), ())
 >>> to_json(program)
-{'format': 16, 'nodes': [['RProgram', 'cpu', [], [], [], [], [], []]]}
+{'format': 17, 'nodes': [['RProgram', 'cpu', [], [], [], [], [], []]]}
 >>> from_json(to_json(program)) == program
 True
 """

@@ -37,6 +37,10 @@ def matrix_tiles(
     m, n = roles.m or "", roles.n or ""
     m_extent, n_extent = op.axis(m).extent, op.axis(n).extent
     sizes = _sizes(ceil_div(m_extent, instruction.m), instruction, device)
+    operands = matrix_operands(op, axes_of(roles), instruction)
+    assert operands is not None  # asked before a space is
+    if operands.conversions and not instruction.is_asynchronous:  # few tiles along one side, as few blocks as units
+        sizes = dict.fromkeys(sizes, _COLUMNS)
     digits = (
         Digit("lanes", "", THREAD, (instruction.lanes,)),
         Digit("m", m, UNROLL, (instruction.m,)),
@@ -46,9 +50,6 @@ def matrix_tiles(
         Digit("gm", m, GROUP, sizes["gm"]),
         Digit("gn", n, GROUP, sizes["gn"]),
     )
-
-    operands = matrix_operands(op, axes_of(roles), instruction)
-    assert operands is not None  # asked before a space is
 
     apart = device.limits.accumulation_registers
 

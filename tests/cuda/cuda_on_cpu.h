@@ -78,6 +78,35 @@ inline unsigned bfloat16_from_float(float value)
     return value != value ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
 }
 inline unsigned pack_bfloat16(float low, float high) { return bfloat16_from_float(high) << 16 | bfloat16_from_float(low); }
+/// Byte i of the result is byte ``selector >> 4 i & 7`` of x (0 to 3) and y (4 to 7).
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
+{
+    const uint64_t both = (uint64_t)y << 32 | x;
+    unsigned result = 0;
+    for (int i = 0; i < 4; ++i) result |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
+    return result;
+}
+/// Two numbers of 16 bits at once; float32 has more than twice their bits, so that rounding it is rounding once.
+#define COMBINE_PAIRS(name, dtype, read, expression)                                                               \
+    inline void name##_pairs_##dtype(unsigned (&pairs)[2], unsigned other)                                         \
+    {                                                                                                              \
+        for (unsigned &pair : pairs) {                                                                             \
+            float results[2];                                                                                      \
+            for (int i = 0; i < 2; ++i) {                                                                          \
+                const float x = read(pair >> 16 * i & 0xffff), y = read(other >> 16 * i & 0xffff);                 \
+                results[i] = expression;                                                                           \
+            }                                                                                                      \
+            pair = pack_##dtype(results[0], results[1]);                                                           \
+        }                                                                                                          \
+    }
+inline float bfloat16_to_float(unsigned bits) { return bits_as<float>(bits << 16); }
+#define COMBINE_ALL(dtype, read)                                                                                   \
+    COMBINE_PAIRS(add, dtype, read, x + y)                                                                         \
+    COMBINE_PAIRS(sub, dtype, read, x - y)                                                                         \
+    COMBINE_PAIRS(sub_from, dtype, read, y - x)                                                                    \
+    COMBINE_PAIRS(mul, dtype, read, x *y)
+COMBINE_ALL(float16, half_to_float)
+COMBINE_ALL(bfloat16, bfloat16_to_float)
 
 template <class T> inline T atomicAdd(T *at, T value) { T old = *at; *at = old + value; return old; }
 template <class T> inline T atomicMax(T *at, T value) { T old = *at; *at = old < value ? value : old; return old; }

@@ -5,24 +5,38 @@ Everything is a multiple of the instruction's shape: alignment with the executio
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import gcd
 
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.runs import of_runs, run_along
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.asynchronous import past_registers
 from rollergen.program.assemble.contraction import fill_axis
-from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_divided, lane_stride, overhanging, useful
+from rollergen.program.assemble.nest import (
+    ceil_div,
+    copy_vector,
+    digits,
+    is_divided,
+    lane_stride,
+    overhanging,
+    run_vector,
+    useful,
+)
 from rollergen.program.assemble.plan import Roles, Size
 from rollergen.program.boxes import map_problem, store_problem
 from rollergen.program.matrix import (
     COLUMNS,
     NEIGHBOURS,
+    NO_OPERANDS,
     PANEL_BYTES,
     ROW_BYTES,
     ROWS,
     SWIZZLE,
     WAVEFRONT,
+    Operands,
     factor_dtype,
     factors_of,
     fragment_loops,
@@ -95,13 +109,14 @@ def matrix_stage(
     loops = _loops(op, roles, plan, instruction)
     first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
     swizzled = len(_grid(loops)) > 1
-    copies = _copies(op, roles, plan, device, rules, loops, first_inner)
+    operands = matrix_operands(op, axes_of(roles), instruction)
+    copies = _copies(op, roles, plan, device, rules, loops, first_inner, operands)
     producer = plan.producer and bool(copies) and all(copy.boxes for copy in copies)
     made = Stage(
         name=name,
         op=op,
         loops=tuple(loops),
-        compute=Compute(instruction.name, factors=factors_of(instruction), producer=producer),
+        compute=Compute(instruction.name, factors=factors_of(instruction, operands or NO_OPERANDS), producer=producer),
         accumulator=Accumulator(first_inner, instruction.accumulator_dtype),
         copies=copies,
         store=_store(op, roles, instruction, plan.fn, rules),
@@ -177,17 +192,19 @@ def _loops(op: TensorOp, roles: Roles, plan: MatrixPlan, instruction: Instructio
 
 def _copies(
     op: TensorOp, roles: Roles, plan: MatrixPlan, device: Device, rules: AlignmentRules, loops: list[Loop],
-    first_inner: int,
+    first_inner: int, operands: Operands | None,
 ) -> tuple[Copy, ...]:  # fmt: skip
     """All operands, each as it lies in memory where the instruction's loads can turn it, else with k inside; in boxes
     where the plan says so and a copy engine can be told of all of them."""
     instruction = device.instruction(plan.instruction)
-    operands = matrix_operands(op, axes_of(roles), instruction)
     layer = device.kind.block_layer
     if operands is None or layer is None:
         return ()
     k_block = [p for p, loop in enumerate(loops) if loop.axis == roles.k and loop.kind == SERIAL]
     depth = k_block[0] + 1 if k_block else first_inner
+    if operands.conversions:
+        buffers = plan.depth if k_block else 1
+        return tuple(_narrow_copies(op, roles, operands, plan, device, depth, buffers))
     itemsize = ITEMSIZE[factor_dtype(instruction)]
     turns = instruction.layout == "opaque" or (itemsize == 2 and instruction.layout != WAVEFRONT)
     panel = PANEL_BYTES // itemsize if instruction.is_asynchronous else 0
@@ -206,6 +223,37 @@ def _copies(
         copies.append(past_registers(copy, load, device) if buffers > 2 else copy)
     boxes = plan.boxes and all(c.asynchronous and not map_problem(op, op.loads()[c.load], c.order) for c in copies)
     return tuple([replace(copy, boxes=boxes) for copy in copies])
+
+
+def _narrow_copies(
+    op: TensorOp, roles: Roles, operands: Operands, plan: MatrixPlan, device: Device, depth: int, buffers: int
+) -> Iterator[Copy]:
+    """The operands of factors that are converted: those with k inside, of which a thread reads neighbours at once; what
+    is the same for many neighbours along k once for these, along its own axis."""
+    instruction = device.instruction(plan.instruction)
+    tile, conversions, ranges = plan.steps * instruction.k, dict(operands.conversions), op.ranges()
+    sizes = {roles.m: instruction.m, roles.n: instruction.n}
+    extents = {roles.m: plan.fm * plan.gm * instruction.m, roles.n: plan.fn * plan.gn * instruction.n}
+    factors = [(number, roles.m or "", True) for number in operands.a]
+    factors += [(number, roles.n or "", True) for number in operands.b]
+    for number, axis, along_k in factors + [(*column, False) for column in operands.columns]:
+        load = op.loads()[number]
+        order = (axis, roles.k) if along_k else tuple(a for a in (roles.k, axis) if a in load.axes())
+        if not order:
+            continue
+        every = gcd(tile, run_along(load, roles.k, ranges)) if roles.k in order else 1
+        alone = of_runs(load, roles.k, every, ranges) or load
+        along, granule = order[-1], tile // every if along_k else sizes[order[-1]]
+        vector = run_vector(op, alone, along, granule, every if along == roles.k else 1)
+        row = ROW_BYTES // ITEMSIZE[load.dtype]
+        # Rows of halves that are 32 bytes further apart than those of the sum meet all banks; columns end on 16 bytes.
+        padding = (row if number in conversions else 2 * row) if along_k else -extents.get(order[-1], 0) % row
+        shared = tuple(every if a == roles.k else 1 for a in order) if every > 1 else ()
+        copy = Copy(
+            number, device.backing.name, device.kind.block_layer or "", depth, order, along, vector, padding,
+            depth=buffers, every=shared,
+        )  # fmt: skip
+        yield past_registers(copy, load, device) if buffers > 2 else copy
 
 
 def _store(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size, rules: AlignmentRules) -> Store:

@@ -90,8 +90,15 @@ def copy_vector(
     Tiles start at multiples of `granule` of the axis; addresses, the axis' extent and every guard must allow it
     wherever they start (see `moved_at_once`, also for `guarded`).
     """
+    return run_vector(op, load, along, granule, 1, device_bytes, guarded=guarded)
+
+
+def run_vector(
+    op: TensorOp, load: Load, along: str, granule: Any, every: int, device_bytes: int = 16, *, guarded: bool = True
+) -> Any:
+    """`copy_vector` of a load whose points along `along` each stand for ``every`` points of the axis."""
     limit = max(1, device_bytes // ITEMSIZE[load.dtype])
-    fixed = gcd(_widest(load, along, guarded), op.axis(along).extent, limit)
+    fixed = gcd(_widest(load, along, guarded), op.axis(along).extent // every, limit)
     if (put := put_of(op)) is not None and load is op.stored():
         fixed = gcd(fixed, put.side_by_side(along))
     return common_divisor(granule, fixed)

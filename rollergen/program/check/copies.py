@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
+from rollergen.expr.runs import of_runs
 from rollergen.expr.tensor_op import Axis
 from rollergen.expr.values import Load
 from rollergen.expr.views import in_a_row, moved_at_once
 from rollergen.hal.spec import Device
 from rollergen.program.check.asynchronous import check_asynchronous, check_boxes
 from rollergen.program.check.nest import layer_problem, power_of_two, refuse
+from rollergen.program.conversions import CONVERTED
 from rollergen.program.layers import REGISTERS, is_shared
 from rollergen.program.loops import OVERLAP
 from rollergen.program.rprogram import LANE, PARALLEL, Copy, Stage
@@ -63,8 +66,9 @@ def check_copy(
         )
     if copy.runs:
         _check_runs(stage, where, copy, shape, shared)
+    alone = _alone(stage, where, axes, loads[copy.load], copy, shared)
     if source is None and copy.vector > 1 and not _needs_no_alignment(stage, axes, loads[copy.load], copy, device):
-        _check_vector(stage, where, axes, loads[copy.load], copy)
+        _check_vector(stage, where, axes, alone, copy)
     if copy.asynchronous:
         check_asynchronous(stage, where, copy, loads[copy.load], first_inner, device)
     if copy.boxes and device is not None:
@@ -119,6 +123,8 @@ def _check_figures(stage: Stage, where: str, copy: Copy) -> None:
         raise refuse(
             stage, f"{where}: padding is {copy.padding}, depth {copy.depth}; expected at least 0 and at least 1"
         )
+    if copy.every and (len(copy.every) != len(copy.order) or min(copy.every) < 1):
+        raise refuse(stage, f"{where}: every is {copy.every}; expected one for each of {', '.join(copy.order)}")
 
 
 def _check_result_copy(
@@ -173,7 +179,28 @@ def _check_shape(stage: Stage, where: str, copy: Copy, load: Load, shared: bool)
         )
     if copy.along not in given:
         raise refuse(stage, f"{where}: along is {copy.along!r}; expected one of {', '.join(copy.order)}")
-    return tuple(inside[axis] for axis in copy.order)
+    return copy.elements(tuple(inside[axis] for axis in copy.order))
+
+
+def _alone(stage: Stage, where: str, axes: Mapping[str, Axis], load: Load, copy: Copy, shared: bool) -> Load:
+    """The load at the elements of the copy's buffer, where neighbours share them (see `Copy.every`)."""
+    if not copy.every:
+        return load
+    if stage.compute.factors != CONVERTED or not shared or copy.window or copy.boxes:
+        raise refuse(stage, f"{where}: every is {copy.every}; expected () but of factors that are converted")
+    for axis, every in zip(copy.order, copy.every, strict=True):
+        own = [(p, loop) for p, loop in stage.of_axis(axis)]
+        inside = prod(loop.extent for p, loop in own if loop.kind in PARALLEL or p >= copy.at_loop)
+        whole = all(loop.stride % inside == 0 for p, loop in own if loop.kind not in PARALLEL and p < copy.at_loop)
+        ranges = {name: (0, one.extent - 1) for name, one in axes.items()}
+        alone = of_runs(load, axis, every, ranges) if axes[axis].extent % every == 0 else None
+        if alone is None or inside % every or not whole:
+            raise refuse(
+                stage, f"{where}: every is {copy.every}; expected runs of {axis} that read one element, and a tile of "
+                f"whole runs ({inside})"
+            )  # fmt: skip
+        load = alone
+    return load
 
 
 def _check_layers(stage: Stage, where: str, copy: Copy, shared: bool, device: Device | None) -> None:
@@ -199,7 +226,7 @@ def _needs_no_alignment(
 
 
 def _check_vector(stage: Stage, where: str, axes: Mapping[str, Axis], load: Load, copy: Copy) -> None:
-    if not moved_at_once(load, copy.along, axes[copy.along].extent, copy.vector):
+    if not moved_at_once(load, copy.along, axes[copy.along].extent // copy.every_of(copy.along), copy.vector):
         raise refuse(
             stage,
             f"{where}: vector is {copy.vector}; expected 1, as {copy.vector} elements along {copy.along} (extent "

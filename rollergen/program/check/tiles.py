@@ -13,6 +13,7 @@ from rollergen.expr.views import moved_at_once, side_by_side
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.check.accumulators import check_accumulator
 from rollergen.program.check.asynchronous import check_producer, check_stored_boxes
+from rollergen.program.check.conversions import check_conversions
 from rollergen.program.check.copies import check_copy
 from rollergen.program.check.nest import layer_problem, power_of_two, refuse
 from rollergen.program.check.scans import check_scans
@@ -21,6 +22,7 @@ from rollergen.program.matrix import (
     COLUMNS,
     LEAST_WIDE,
     MOST_WIDE,
+    NO_OPERANDS,
     PANEL_BYTES,
     ROW_BYTES,
     ROWS,
@@ -265,17 +267,15 @@ def _check_capacity(stage: Stage, device: Device) -> None:
 def check_matrix(stage: Stage, device: Device) -> None:
     """Axes, tile, threads and operands are what a matrix instruction takes."""
     instruction = device.instruction(stage.compute.instruction)
-    if stage.compute.factors != factors_of(instruction):
-        raise refuse(
-            stage,
-            f"compute.factors is {stage.compute.factors!r} of {instruction.name}; expected {factors_of(instruction)!r}",
-        )
+    axes = matrix_axes(stage)
+    operands = matrix_operands(stage.op, axes, instruction) if instruction.is_matrix else None
+    factors = factors_of(instruction, operands or NO_OPERANDS)
+    if stage.compute.factors != factors:
+        raise refuse(stage, f"compute.factors is {stage.compute.factors!r} of {instruction.name}; expected {factors!r}")
     if not instruction.is_matrix:
         return
     if instruction.is_for_chains:
         raise refuse(stage, f"compute.instruction is {instruction.name}; expected it in chains of two products alone")
-    axes = matrix_axes(stage)
-    operands = matrix_operands(stage.op, axes, instruction)
     if operands is None:
         raise refuse(
             stage,
@@ -287,6 +287,9 @@ def check_matrix(stage: Stage, device: Device) -> None:
     _check_nest(stage, device)
     if instruction.is_asynchronous:
         _check_wide(stage, instruction)
+    if operands.conversions:
+        check_conversions(stage, device, instruction, operands)
+        return
     for axis, own in zip(axes, (operands.a, operands.b), strict=False):
         for load in own:
             _check_operand(stage, device, instruction, axis, load)

@@ -60,7 +60,7 @@ class Layout:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        return tuple(prod(extent for _, extent in own) for own in self.digits)
+        return self.copy.elements(tuple(prod(extent for _, extent in own) for own in self.digits))
 
     @cached_property
     def elements(self) -> int:
@@ -79,10 +79,10 @@ class Layout:
 
     @cached_property
     def cell_variables(self) -> dict[int, Array]:
-        """The inner loops' variables at every cell."""
+        """The inner loops' variables at every cell; of a cell that neighbours share, at the first of them."""
         found: dict[int, Array] = {}
-        for own, position in zip(self.digits, self.cells, strict=True):
-            found |= decode(own, position)
+        for own, axis, position in zip(self.digits, self.copy.order, self.cells, strict=True):
+            found |= decode(own, position * self.copy.every_of(axis))
         return found
 
     @cached_property
@@ -268,7 +268,8 @@ def _read_from(layout: Layout, points: Points) -> Array:
     """Where the reading side looks for the points' cells."""
     if isinstance(layout, WindowLayout):
         return layout.read_address(points)
-    cell = tuple(encode(own, points.variables) for own in layout.digits)
+    axes = zip(layout.digits, layout.copy.order, strict=True)
+    cell = tuple(encode(own, points.variables) // layout.copy.every_of(axis) for own, axis in axes)
     return fetch_address(layout.copy, layout.shape, cell)
 
 

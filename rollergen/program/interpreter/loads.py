@@ -118,7 +118,7 @@ TF32_BITS = np.uint32(0xFFFFE000)
 def cut_as_factor(run: StageRun, number: int, values: Array) -> Array:
     """`values` as the stage's instruction sees them, if it multiplies them."""
     op = run.stage.op
-    if not run.stage.compute.factors or op.loads()[number] not in op.body_loads():
+    if run.stage.compute.factors != "tf32" or op.loads()[number] not in op.body_loads():
         return values
     return (np.ascontiguousarray(values, dtype=np.float32).view(np.uint32) & TF32_BITS).view(np.float32)
 

@@ -27,6 +27,13 @@ from rollergen.program.matrix import (
     scratch_pitch,
 )
 from rollergen.program.model.access import Access
+from rollergen.program.model.conversions import (
+    NOTHING_CONVERTED,
+    Converting,
+    conversion_accesses,
+    conversion_registers,
+    converting,
+)
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, per_distinct
 from rollergen.program.model.tiles import block_copy, tile_shape
@@ -87,7 +94,17 @@ def fragment_registers(nest: Nest, device: Device) -> Number:
     if operands is None:
         return 0
     rows, columns = tiles(nest, device)
-    return len(operands.a) * rows * one.a_registers + len(operands.b) * columns * one.b_registers
+    narrow = conversion_registers(operands, one, (rows, columns)) if operands.conversions else 0
+    return len(operands.a) * rows * one.a_registers + len(operands.b) * columns * one.b_registers + narrow
+
+
+def converting_of(nest: Nest, device: Device) -> Converting:
+    """Instructions of a thread in one block that convert factors."""
+    one = instruction_of(nest, device)
+    operands = matrix_operands(nest.facts.op, matrix_axes(nest.stage), one) if one is not None else None
+    if one is None or operands is None or not operands.conversions:
+        return NOTHING_CONVERTED
+    return converting(nest, operands, one, steps_of(nest, device), tiles(nest, device))
 
 
 def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
@@ -99,6 +116,8 @@ def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
     if one.is_asynchronous:
         return _operand_accesses(nest, device, one, operands)
     steps, (rows, columns) = steps_of(nest, device), tiles(nest, device)
+    if operands.conversions:
+        return conversion_accesses(nest, device, one, operands, steps, (rows, columns))
     wavefront = one.layout == WAVEFRONT
     width, service_of = (fragment_bytes(one), _wavefront_service) if wavefront else (ROW_BYTES, _row_service)
     at_once = one.a_registers if wavefront else _REGISTERS_AT_ONCE

@@ -86,7 +86,7 @@ def _served_by(layer: MemoryLayer) -> tuple[int, ...]:
 def _unit(nest: Nest, copy: Copy, axis: str) -> Number:
     """Axis elements between neighbouring positions of the tile."""
     inside = nest.inside(axis, copy.at_loop, block=True)
-    return nest.loops[inside[-1]].stride if inside else 1
+    return nest.loops[inside[-1]].stride * copy.every_of(axis) if inside else 1
 
 
 def _place(

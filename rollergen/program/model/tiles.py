@@ -49,7 +49,7 @@ def tile_shape(nest: Nest, copy: Copy, *, block: bool) -> tuple[Number, ...]:
     """`Stage.buffer_shape` for a batch as well; of a window, its own shape."""
     if copy.window:
         return window_shape(nest.stage, copy)
-    return tuple([nest.extent(nest.inside(axis, copy.at_loop, block=block)) for axis in copy.order])
+    return copy.elements(tuple([nest.extent(nest.inside(axis, copy.at_loop, block=block)) for axis in copy.order]))
 
 
 def tile_bytes(nest: Nest, copy: Copy) -> Number:

@@ -12,8 +12,15 @@ from rollergen.program.boxes import barrier_bytes, results_bytes, sharing_blocks
 from rollergen.program.matrix import trails
 from rollergen.program.model.access import Access
 from rollergen.program.model.bounds import is_tested, is_uneven, retested
+from rollergen.program.model.conversions import NOTHING_CONVERTED, Converting
 from rollergen.program.model.costs import Costs
-from rollergen.program.model.fragments import fragment_registers, instruction_of, products, scratch_of
+from rollergen.program.model.fragments import (
+    converting_of,
+    fragment_registers,
+    instruction_of,
+    products,
+    scratch_of,
+)
 from rollergen.program.model.lanes import lanes_apart, masks_loads
 from rollergen.program.model.levels import across_accesses, outer_accesses, outer_registers
 from rollergen.program.model.memory import Stream
@@ -54,7 +61,8 @@ class Work:
     ``products``: matrix instructions of an execution width, which ``slots`` leaves out.  ``window_spills``: window
     elements that wait for a later use and have no register; ``window_steps``: elements of windows that a thread
     stages one after the other.  ``direct_rounds``: loads of one iteration that nothing stages come in so many rounds,
-    each of as much as finds registers.
+    each of as much as finds registers.  ``converting``: what converts factors of matrix instructions, which ``slots``
+    leaves out.
     """
 
     slots: Number
@@ -76,6 +84,7 @@ class Work:
     window_spills: WindowSpills = NO_WINDOW_SPILLS
     window_steps: Number = 0
     direct_rounds: Number = 1
+    converting: Converting = NOTHING_CONVERTED
 
 
 def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
@@ -95,7 +104,7 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
         _shared_bytes(nest, device) + moved.together.bytes,
         _stagings(nest, device), moved.together.clocks, reduces,
         0 if matrix is None else products(nest, device), spills, staging_steps(nest),
-        _direct_rounds(nest, device, costs, moved),
+        _direct_rounds(nest, device, costs, moved), converting_of(nest, device),
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rollergen.hal.spec import Device
+from rollergen.program.model.conversions import converting_clocks
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.fragments import product_clocks
 from rollergen.program.model.limiters.issue import issue_rate
@@ -29,6 +30,7 @@ def arithmetic_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> N
     instruction = device.instruction(nest.stage.compute.instruction)
     if instruction.is_matrix:
         clocks = clocks + nest.warps * work.products * product_clocks(nest, device)
+        clocks = clocks + nest.warps * converting_clocks(work.converting, device)
     narrow = nest.lanes * 2 <= instruction.lanes
     each = costs.spill_narrow_clocks if narrow else costs.spill_clocks
     return clocks + nest.warps * each * work.spilled * work.steps

@@ -18,6 +18,7 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
     each_slot = instruction.issued if instruction.is_dot_product else 1
     total = work.products * instruction.issued + work.slots * each_slot
     iterations = sum([phase.iterations for phase in work.phase_reads])
+    total = total + sum(work.converting)
     total = total + costs.loop_instructions * (iterations + work.window_steps)
     total = total + costs.spill_accesses * work.spilled * work.steps
     if nest.stage.prefetch >= 0:

@@ -1,0 +1,133 @@
+"""Narrow elements as pairs of 16-bit floats, and arithmetic on pairs, as small CUDA functions.
+
+A byte behind the bits of 1024 is a half of 1024 and as much as the byte (of bfloat16 four bits behind those of 128, of
+float32 a byte behind those of 2^23): what is subtracted then is exact (Kim et al., "Who Says Elephants Can't Run",
+2022).  Arithmetic is of two numbers at once, each rounded once; bfloat16's is of multiply-adds, which
+sm_80 has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rollergen.emit.cuda_vectors import FUNCTIONS, INLINE, SCALARS
+from rollergen.expr.index import Index
+from rollergen.lower.expressions import Expr, Pointer
+from rollergen.lower.matrix_ir import CombinePairs, LoadNarrow, LoadNeighbours, WidenNarrow
+
+_NEIGHBOURS = {
+    "a": """/* Four neighbours of a row and of the row 8 further on. */
+__device__ __forceinline__ void load_neighbours_a(unsigned int (&fragment)[4], const {memory} *at, const int far)
+{{
+    const uint2 near = *(const uint2 *)at, away = *(const uint2 *)(at + far);
+    fragment[0] = near.x; fragment[1] = away.x; fragment[2] = near.y; fragment[3] = away.y;
+}}
+""",
+    "b": """/* Four neighbours of a column. */
+__device__ __forceinline__ void load_neighbours_b(unsigned int (&fragment)[2], const {memory} *at, const int)
+{{
+    const uint2 near = *(const uint2 *)at;
+    fragment[0] = near.x; fragment[1] = near.y;
+}}
+""",
+}
+
+_NARROW = {4: "unsigned int", 2: "unsigned short"}
+
+_BYTES = """__device__ __forceinline__ void widen_{kind}_float16(unsigned int (&pairs)[2], const unsigned int word)
+{{
+    const unsigned int bytes = word{shift};
+    pairs[0] = __byte_perm(bytes, 0x64646464u, 0x4140);
+    pairs[1] = __byte_perm(bytes, 0x64646464u, 0x4342);
+    sub_pairs_float16(pairs, {above});
+}}
+"""
+_BYTES_SINGLE = """__device__ __forceinline__ void widen_{kind}_bfloat16(
+    unsigned int (&pairs)[2], const unsigned int word)
+{{
+    const unsigned int bytes = word{shift};
+    float values[4];
+    #pragma unroll
+    for (int i = 0; i < 4; ++i)
+        values[i] = __uint_as_float(__byte_perm(bytes, 0x4b000000u, 0x7650 + i)) - {above}f;
+    pairs[0] = pack_bfloat16(values[0], values[1]);
+    pairs[1] = pack_bfloat16(values[2], values[3]);
+}}
+"""
+_NIBBLES = """__device__ __forceinline__ void widen_{kind}_{dtype}(unsigned int (&pairs)[2], const unsigned int word)
+{{
+    const unsigned int apart = word | word << 12;
+    pairs[0] = (apart & 0x000f000fu) ^ {above};
+    pairs[1] = (apart >> 8 & 0x000f000fu) ^ {above};
+    sub_pairs_{dtype}(pairs, {above});
+}}
+"""
+_WIDEN = {
+    ("int8", "float16"): _BYTES.format(kind="int8", shift=" ^ 0x80808080u", above="0x64806480u"),
+    ("uint8", "float16"): _BYTES.format(kind="uint8", shift="", above="0x64006400u"),
+    ("int8", "bfloat16"): _BYTES_SINGLE.format(kind="int8", shift=" ^ 0x80808080u", above="8388736.0"),
+    ("uint8", "bfloat16"): _BYTES_SINGLE.format(kind="uint8", shift="", above="8388608.0"),
+    ("int4", "float16"): _NIBBLES.format(kind="int4", dtype="float16", above="0x64086408u"),
+    ("uint4", "float16"): _NIBBLES.format(kind="uint4", dtype="float16", above="0x64006400u"),
+    ("int4", "bfloat16"): _NIBBLES.format(kind="int4", dtype="bfloat16", above="0x43084308u"),
+    ("uint4", "bfloat16"): _NIBBLES.format(kind="uint4", dtype="bfloat16", above="0x43004300u"),
+}  # fmt: skip
+"""Signed numbers are first moved by half of their range, so that none is below 0."""
+
+_ONE, _MINUS_ONE, _MINUS_ZERO = 0x3F803F80, 0xBF80BF80, 0x80008000
+_ARITHMETIC = {
+    ("add", "float16"): "add.rn.f16x2 %0, %0, %1;",
+    ("sub", "float16"): "sub.rn.f16x2 %0, %0, %1;",
+    ("sub_from", "float16"): "sub.rn.f16x2 %0, %1, %0;",
+    ("mul", "float16"): "mul.rn.f16x2 %0, %0, %1;",
+    ("add", "bfloat16"): f"{{ .reg .b32 one; mov.b32 one, {_ONE:#x}; fma.rn.bf16x2 %0, %0, one, %1; }}",
+    ("sub", "bfloat16"): f"{{ .reg .b32 one; mov.b32 one, {_MINUS_ONE:#x}; fma.rn.bf16x2 %0, %1, one, %0; }}",
+    ("sub_from", "bfloat16"): f"{{ .reg .b32 one; mov.b32 one, {_MINUS_ONE:#x}; fma.rn.bf16x2 %0, %0, one, %1; }}",
+    ("mul", "bfloat16"): f"{{ .reg .b32 zero; mov.b32 zero, {_MINUS_ZERO:#x}; fma.rn.bf16x2 %0, %0, %1, zero; }}",
+}  # fmt: skip
+
+
+class Call(NamedTuple):
+    """The function that a statement calls: its ``name``, by name the ``definitions`` of it and of those before it, what
+    it is given: values, then a place in memory, and a number that follows."""
+
+    name: str
+    definitions: Mapping[str, str]
+    operands: tuple[Expr, ...]
+    place: tuple[Pointer, Index] | None = None
+    number: int | None = None
+
+
+STATEMENTS = (LoadNeighbours, LoadNarrow, WidenNarrow, CombinePairs)
+
+
+def call(node: LoadNeighbours | LoadNarrow | WidenNarrow | CombinePairs) -> Call:
+    match node:
+        case LoadNeighbours():
+            name, memory = f"load_neighbours_{node.operand}", SCALARS[node.pointer.dtype]
+            text = _NEIGHBOURS[node.operand].format(memory=memory)
+            return Call(name, {name: text}, (node.fragment,), (node.pointer, node.offset), node.far)
+        case LoadNarrow():
+            name = f"load_narrow_{node.bytes}"
+            text = f"{INLINE}void {name}(unsigned int &word, const void *at)\n{{\n    word = *(const "
+            text += f"{_NARROW[node.bytes]} *)at;\n}}\n"
+            return Call(name, {name: text}, (node.word,), (node.pointer, node.offset))
+        case WidenNarrow():
+            name, text = f"widen_{node.kind}_{node.dtype}", _WIDEN[node.kind, node.dtype]
+            packs = {one: FUNCTIONS[one] for one in ("pack_bfloat16",) if one in text}
+            below = packs or dict([_arithmetic("sub", node.dtype)])
+            return Call(name, {**below, name: text}, (node.pairs, node.word))
+        case CombinePairs():
+            turned = node.first and node.operation == "sub"
+            name, text = _arithmetic("sub_from" if turned else node.operation, node.dtype)
+            return Call(name, {name: text}, (node.pairs, node.column))
+
+
+def _arithmetic(operation: str, dtype: str) -> tuple[str, str]:
+    """(name, definition) of what computes with both pairs and what stands in both halves of a register."""
+    name = f"{operation}_pairs_{dtype}"
+    head = f"{INLINE}void {name}(unsigned int (&pairs)[2], const unsigned int other)"
+    lines = [f'asm("{_ARITHMETIC[operation, dtype]}" : "+r"(pairs[{i}]) : "r"(other));' for i in (0, 1)]
+    body = "\n".join("    " + line for line in lines)
+    return name, f"#ifdef __CUDACC__\n{head}\n{{\n{body}\n}}\n#endif\n"
