@@ -49,6 +49,8 @@ _LONG_STEP, _SHORT_TILES = 8, 3
 """Of products with so few tiles of the instruction along m or n: their blocks stage little in a step, and would wait
 for each other more often than for memory (16 x 4096 x 4096 on an H200: 9.0 us of barriers beside 7.8 of memory)."""
 _NARROW_STEPS = (1, 2, 4, 8, 16)
+_CHAINS = (2, 4)
+"""Accumulators of a tile whose products of several steps are added up apart."""
 _PANEL_STEPS = PANEL_BYTES // (2 * ROW_BYTES)
 """Of an asynchronous instruction, whose k has 32 bytes: rows along k are a panel's."""
 _DEPTHS = (1, 2)
@@ -132,8 +134,10 @@ def _shaped(
     depths = _DEPTHS if rules.shapes.prefetch else _DEPTHS[:1]
     if has_asynchronous_copies(device, rules):
         depths = (*depths, *_RING)
-    for steps in _steps_of(op, roles, instruction):
-        for depth, how in _filled(depths, instruction, device, rules):
+    operands = matrix_operands(op, axes_of(roles), instruction)
+    converts = operands is not None and bool(operands.conversions)
+    for steps in _steps_of(op, roles, instruction, converts):
+        for depth, how in _filled(depths, steps, converts, instruction, device, rules):
             plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth, **how)
             drafted = lambda some, plan=plan: _draft(op, roles, plan, some, device, rules, ledger)
             said = lambda some, plan=plan: f"{name}: {len(some)} tiles of {plan_text(plan)}"
@@ -144,13 +148,12 @@ def _shaped(
     yield from candidates(name, assembled(plans, make, name), device)
 
 
-def _steps_of(op: TensorOp, roles: Roles, instruction: Instruction) -> list[int]:
+def _steps_of(op: TensorOp, roles: Roles, instruction: Instruction, converts: bool) -> list[int]:
     """Instructions along k that are staged at a time; of converted factors whole tiles alone."""
     k_extent = op.axis(roles.k).extent
     if instruction.is_asynchronous:
         return [_PANEL_STEPS]
-    operands = matrix_operands(op, axes_of(roles), instruction)
-    if operands is not None and operands.conversions:
+    if converts:
         return [steps for steps in _NARROW_STEPS if k_extent % (steps * instruction.k) == 0]
     tiles = ((roles.m, instruction.m), (roles.n, instruction.n))
     few = any(op.axis(axis or "").extent <= _SHORT_TILES * side for axis, side in tiles)
@@ -159,10 +162,16 @@ def _steps_of(op: TensorOp, roles: Roles, instruction: Instruction) -> list[int]
 
 
 def _filled(
-    depths: tuple[int, ...], instruction: Instruction, device: Device, rules: AlignmentRules
-) -> list[tuple[int, dict[str, Any]]]:
-    """(buffers, how they are filled: fields of `MatrixPlan`) that are tried."""
+    depths: tuple[int, ...], steps: int, converts: bool, instruction: Instruction, device: Device,
+    rules: AlignmentRules,
+) -> list[tuple[int, dict[str, Any]]]:  # fmt: skip
+    """(buffers, how they are filled and what is added up apart: fields of `MatrixPlan`) that are tried.
+
+    Products with few rows are of few tiles, of which each waits for the one before: of narrow factors alone, whose
+    tiles come in time."""
     found: list[tuple[int, dict[str, Any]]] = [(depth, {}) for depth in depths]
+    if converts:
+        found += [(depth, {"chains": chains}) for depth in depths[-2:] for chains in _CHAINS if chains <= steps]
     if instruction.is_asynchronous and device.kind.box_copies and rules.shapes.box_copies:
         found += [(depth, way) for depth in depths if depth in _RING for way in _boxed(device, rules)]
     return found

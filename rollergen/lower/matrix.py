@@ -23,7 +23,7 @@ from rollergen.lower.conversions import fill_fragment
 from rollergen.lower.copies import FRAGMENT_BYTES, Staged, corner_offset, positions_of, staged_access
 from rollergen.lower.expressions import Element, Pick, Pointer, Read
 from rollergen.lower.ir import LOCAL
-from rollergen.lower.loops import Phase, descend
+from rollergen.lower.loops import Phase, descend, scope_of
 from rollergen.lower.matrix_ir import (
     BeginProducts,
     EndProducts,
@@ -112,11 +112,13 @@ def reduce_matrices(context: Context, place: Place, reduction: Reduction) -> tup
         _reduce_beside(context, place, matrices, acc.components)
     else:
         _reduce_together(context, place, matrices, acc.components)
+    threads = reductions.thread_shares(nest, context.threads.thread)
+    totals = reductions.finish(out, scope_of(context, place, None, {}, {}), acc, threads, None, None)
     if exchanges(nest.stage, matrices.instruction):
-        _exchange(context, place, matrices, acc.components, COLUMNS)
+        _exchange(context, place, matrices, totals, COLUMNS)
     if nest.stage.store.across_rows:
-        _exchange(context, place, matrices, acc.components, ROWS)
-    return acc.components
+        _exchange(context, place, matrices, totals, ROWS)
+    return totals
 
 
 def _reduce_together(

@@ -118,8 +118,10 @@ def make_levels(out: Writer, nest: Nest, reduction: Reduction) -> tuple[Accumula
 
 
 def accumulators(out: Writer, nest: Nest, reduction: Reduction, separate: tuple[int, ...]) -> Accumulators:
-    """Registers for every iteration of the spatial loops inside, and of the chains that are ``separate``."""
-    positions = (*nest.positions("spatial", after=nest.tile_depth), *separate)
+    """Registers for every iteration of the spatial loops inside, and of the chains that are ``separate``; those of a
+    matrix instruction's tile are neighbours."""
+    spatial = nest.positions("spatial", after=nest.tile_depth)
+    positions = (*separate, *spatial) if nest.instruction is not None else (*spatial, *separate)
     lanes = nest.lane.width if nest.lane else 1
     shape = tuple([nest.loops[p].extent for p in positions])
     components = []

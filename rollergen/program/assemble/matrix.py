@@ -68,6 +68,7 @@ class MatrixPlan:
     ``group_rows`` rows (see `BlockOrder`).  ``boxes``: a copy engine fills the buffers, told by a ``producer``;
     ``persistent``: where blocks are more than units, one for each unit is launched; ``cluster``: blocks of a cluster,
     where the grid has whole ones (see `BlockOrder`); ``box_stores``: the copy engine stores results, where it can.
+    ``chains``: a divisor of the steps; the products of so many in a row go into accumulators of their own.
     Sizes may be arrays (a batch of one structure)."""
 
     instruction: str
@@ -83,6 +84,7 @@ class MatrixPlan:
     persistent: bool = False
     cluster: int = 0
     box_stores: bool = False
+    chains: int = 1
 
 
 def axes_of(roles: Roles) -> tuple[str, ...]:
@@ -117,7 +119,7 @@ def matrix_stage(
         op=op,
         loops=tuple(loops),
         compute=Compute(instruction.name, factors=factors_of(instruction, operands or NO_OPERANDS), producer=producer),
-        accumulator=Accumulator(first_inner, instruction.accumulator_dtype),
+        accumulator=Accumulator(first_inner, instruction.accumulator_dtype, separate=_chains(roles, plan, loops)),
         copies=copies,
         store=_store(op, roles, instruction, plan.fn, rules),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
@@ -162,6 +164,12 @@ def _launched(plan: MatrixPlan, loops: list[Loop], device: Device) -> Size:
     return device.units * (plan.persistent & (blocks > device.units))
 
 
+def _chains(roles: Roles, plan: MatrixPlan, loops: list[Loop]) -> tuple[int, ...]:
+    """The position of the loop over steps whose products have accumulators of their own."""
+    own = [p for p, loop in enumerate(loops) if loop.axis == roles.k and loop.kind == UNROLL]
+    return tuple(own[-2:-1]) if plan.chains > 1 else ()
+
+
 def _loops(op: TensorOp, roles: Roles, plan: MatrixPlan, instruction: Instruction) -> list[Loop]:
     own_m, own_n, own_k = fragment_loops(instruction)
     extent = lambda axis: op.axis(axis or "").extent
@@ -173,7 +181,8 @@ def _loops(op: TensorOp, roles: Roles, plan: MatrixPlan, instruction: Instructio
         roles.n or "", (GRID, ceil_div(extent(roles.n), plan.fn * plan.gn * instruction.n)), (GROUP, plan.gn),
         (UNROLL, plan.fn), *own_n,
     )  # fmt: skip
-    k = digits(roles.k, (SERIAL, ceil_div(extent(roles.k), plan.steps * instruction.k)), (UNROLL, plan.steps), *own_k)
+    steps = ((UNROLL, plan.steps // plan.chains), (UNROLL, plan.chains))
+    k = digits(roles.k, (SERIAL, ceil_div(extent(roles.k), plan.steps * instruction.k)), *steps, *own_k)
     inside = {id(m): len(own_m), id(n): len(own_n)}
     parts = lambda loops: (loops[: -inside[id(loops)]], loops[-inside[id(loops)] :])
     own = lambda loops, kind, inner: [x for x in parts(loops)[inner] if x.kind == kind]
@@ -182,10 +191,10 @@ def _loops(op: TensorOp, roles: Roles, plan: MatrixPlan, instruction: Instructio
         *batch,
         *own(m, GRID, False), *own(n, GRID, False), *own(m, GROUP, False), *own(n, GROUP, False), *own(m, GROUP, True),
         *own(m, THREAD, True), *own(n, THREAD, True),
-        *k[:2],
+        *k[:3],
         *own(m, UNROLL, False), *own(n, UNROLL, False),
         *own(m, UNROLL, True), *own(n, UNROLL, True),
-        *k[2:],
+        *k[3:],
     ]  # fmt: skip
     return useful(nest)
 

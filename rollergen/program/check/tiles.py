@@ -317,8 +317,13 @@ def _check_nest(stage: Stage, device: Device) -> None:
     if outside or serial or loose:
         raise refuse(stage, "a loop of results lies outside the fragments; expected all of them inside the sum's loops")
     accumulator = stage.accumulator
-    if accumulator.carry or accumulator.separate or accumulator.flush or accumulator.combine != "none":
-        raise refuse(stage, f"accumulator is {accumulator}; expected one a result, kept until the sum is through")
+    layout = device.instruction(stage.compute.instruction).layout
+    apart = any(p >= depth for p in accumulator.separate) or (accumulator.separate and layout != "quads")
+    if accumulator.carry or apart or accumulator.flush or accumulator.combine != "none":
+        raise refuse(
+            stage, f"accumulator is {accumulator}; expected one a result, kept until the sum is through, or of layout "
+            "quads one for each of some steps"
+        )  # fmt: skip
 
 
 def _check_wide(stage: Stage, instruction: Instruction) -> None:
