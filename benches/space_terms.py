@@ -138,7 +138,7 @@ def without(programs: Sequence[RProgram], device: Device) -> Iterator[tuple[str,
             yield term, seconds(programs, device)
     if any(of_block(copy) for program in programs for stage in program.stages for copy in stage.copies):
         yield from _without_windows(programs, device)
-    plain = paths._access_clocks
+    plain = paths.access_clocks
     for term, chosen in ROLES.items():
 
         def clocks(nest, device, costs, layer, one, chosen=chosen):  # type: ignore[no-untyped-def]
@@ -146,7 +146,7 @@ def without(programs: Sequence[RProgram], device: Device) -> Iterator[tuple[str,
 
         with ExitStack() as stack:
             stack.enter_context(clean_slate())
-            stack.enter_context(patch.object(paths, "_access_clocks", clocks))
+            stack.enter_context(patch.object(paths, "access_clocks", clocks))
             own = with_costs(device, staging_instructions=0) if term == "staging" else device
             yield term, seconds(programs, own)
 

@@ -29,7 +29,7 @@ from rollergen.lower import lower
 from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import chains, price
-from rollergen.program.model.limiters import arithmetic, bandwidth, entering, issue, latency, misses, paths
+from rollergen.program.model.limiters import arithmetic, bandwidth, entering, gathering, issue, latency, misses, paths
 from rollergen.space.rules import SWITCHES
 from rollergen.tile.exact_traffic import traffic
 from rollergen.tile.rules import AlignmentRules, bank_padding, thread_multiple, transaction_elements
@@ -157,6 +157,10 @@ LIMITERS: dict[str, tuple[Callable, str]] = {
     "filling tiles": (bandwidth.supply, "bytes that a thread brings into arrays of its own / bytes a clock"),
     "column walks": (misses.exposed_misses, "B x lines x clocks of a miss, where strides defeat the prefetchers"),
     "tlb N": (misses.exposed_misses, "B x pages beyond the buffer x clocks of a miss"),
+    "gathering": (
+        gathering.gathering_clocks,
+        "B W (instructions that gather / integers a clock + their wavefronts), beside matrix instructions",
+    ),
     "late tiles": (latency.late_tiles, "R x waits for late tiles, of blocks that have a unit each"),
     "next blocks": (entering.entering, "(blocks started - 1) x clocks of a first tile, where each has its unit alone"),
     "staging": (entering.entering, "R x staged windows x clocks"),

@@ -39,6 +39,10 @@ COSTS: Mapping[str, Cost] = {
     "ahead_exponent": cost("the same where all tiles are staged ahead of their use (default: memory_exponent)"),
     "beside_exponent": cost("the same where matrix instructions run beside the program, too (default: ahead_exponent)"),
     "issue_per_clock": cost("instructions that one unit issues in one clock (default: one for each scheduler)"),
+    "integer_per_clock": cost(
+        "instructions of integer arithmetic that one unit executes in one clock, where tiles of a matrix "
+        "instruction's factors are gathered (default: as many as it issues)",
+    ),
     "thread_issue_clocks": cost("clocks between two instructions of one thread (of the threads of one lockstep)"),
     "loop_instructions": cost("instructions of one iteration of a rolled loop beside its body"),
     "staging_instructions": cost("instructions of one staged element group: load, store and their addresses"),

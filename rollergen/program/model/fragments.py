@@ -6,6 +6,7 @@ cost follows from the threads' addresses in the staged tile, as of any access of
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -74,6 +75,16 @@ def products(nest: Nest, device: Device) -> Number:
     if device.instruction(nest.stage.compute.instruction).is_asynchronous:
         columns = 1
     return steps_of(nest, device) * rows * columns * nest.facts.components
+
+
+def gathered_accesses(nest: Nest, device: Device, accesses: Iterable[Access]) -> tuple[Access, ...]:
+    """Those that fill tiles of a matrix instruction's factors through registers where each element's place is divided
+    out of a view (a convolution's images with their channels first)."""
+    if instruction_of(nest, device) is None:
+        return ()
+    staged = [copy for copy in nest.stage.copies if not copy.asynchronous]
+    loads = {copy.load for copy in staged if not nest.facts.loads[copy.load].offset.is_affine}
+    return tuple([one for one in accesses if one.load in loads and one.role in ("fill_read", "fill_write")])
 
 
 def product_clocks(nest: Nest, device: Device) -> Number:

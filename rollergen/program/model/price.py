@@ -28,6 +28,7 @@ from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, l
 from rollergen.program.model.limiters.arithmetic import arithmetic_clocks, issued_multiply_adds
 from rollergen.program.model.limiters.bandwidth import supply
 from rollergen.program.model.limiters.entering import entering
+from rollergen.program.model.limiters.gathering import gathering_clocks
 from rollergen.program.model.limiters.issue import instructions_of, issue_rate
 from rollergen.program.model.limiters.latency import late_tiles, latency_clocks
 from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, TAKES_TURNS, Limit
@@ -322,17 +323,20 @@ def _within_a_unit(
     blocks = waves.per_unit
     found.append(("multiply-adds", blocks * arithmetic_clocks(nest, device, costs, work), OVERLAPS))
     instructions = instructions_of(nest, device, costs, work)
-    rounds = ceil_div(blocks, waves.resident)
-    longest = rounds * instructions * costs.thread_issue_clocks
-    found.append(("issue", most(blocks * nest.warps * instructions / issue_rate(device, costs), longest), OVERLAPS))
+    gathered, gathering = gathering_clocks(nest, device, costs, work)
+    rounds, others = ceil_div(blocks, waves.resident), instructions - gathered
+    longest = rounds * others * costs.thread_issue_clocks
+    found.append(("issue", most(blocks * nest.warps * others / issue_rate(device, costs), longest), OVERLAPS))
     for name, clocks in path_clocks(nest, device, costs, work):
         found.append((name, blocks * clocks, OVERLAPS))
     busy: Number = 0
     for _, clocks, _ in found:
         busy = most(busy, clocks)
+    busy = busy + blocks * gathering
     late = late_tiles(device, costs, work, busy / rounds, waves.resident)
     alone = (waves.resident == 1) & any(copy.asynchronous for copy in nest.stage.copies)
     latency = latency_clocks(nest, device, costs, work, instructions) + choose(alone, 0, late)
     found.append(("latency", latency * rounds, OVERLAPS))
+    found.append(("gathering", blocks * gathering, ADDS))
     found.append(("late tiles", choose(alone, late, 0) * rounds, ADDS))
     return found, instructions

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rollergen.expr.values import loads
 from rollergen.hal.spec import Device
 from rollergen.program.loops import asked_lanes, panel_part, prefetched_loads, prefetched_takes
+from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose, is_nothing
@@ -24,29 +25,35 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
     if nest.stage.prefetch >= 0:
         total = total + _prefetches(nest)
     for access in work.accesses:
-        each: Number = 0
-        if access.role == "read":
-            each = 1 - choose(access.uses == 1, costs.memory_operands, 0)
-        elif access.role == "fill_read":
-            each = costs.staging_instructions + access.decoded * costs.decode_instructions
-        elif access.role == "box":
-            each = costs.asynchronous_instructions
-        elif access.role == "fill_past":
-            each = costs.asynchronous_instructions + access.decoded * costs.decode_instructions
-        elif access.role in _ONE_EACH or (access.role in ("write", "read_back") and not work.reduces):
-            each = 1
-        one_by_one: Number = 0
-        if not is_nothing(access.broken):
-            one_by_one = access.broken * nest.lanes
-            each = each * (1 - access.broken) + one_by_one
-        if not is_nothing(access.tested):
-            past = access.role == "fill_past" and costs.asynchronous_guard_instructions
-            each = each + access.tested * (past or costs.guard_instructions) * (1 + one_by_one)
-        if access.role == "read" and not is_nothing(access.decoded):
-            each = each + access.decoded * costs.decode_instructions
+        each = instructions_of_access(nest, costs, work, access)
         if not is_nothing(each):
             total = total + access.count * each
     return total
+
+
+def instructions_of_access(nest: Nest, costs: Costs, work: Work, access: Access) -> Number:
+    """Of each such access of a thread."""
+    each: Number = 0
+    if access.role == "read":
+        each = 1 - choose(access.uses == 1, costs.memory_operands, 0)
+    elif access.role == "fill_read":
+        each = costs.staging_instructions + access.decoded * costs.decode_instructions
+    elif access.role == "box":
+        each = costs.asynchronous_instructions
+    elif access.role == "fill_past":
+        each = costs.asynchronous_instructions + access.decoded * costs.decode_instructions
+    elif access.role in _ONE_EACH or (access.role in ("write", "read_back") and not work.reduces):
+        each = 1
+    one_by_one: Number = 0
+    if not is_nothing(access.broken):
+        one_by_one = access.broken * nest.lanes
+        each = each * (1 - access.broken) + one_by_one
+    if not is_nothing(access.tested):
+        past = access.role == "fill_past" and costs.asynchronous_guard_instructions
+        each = each + access.tested * (past or costs.guard_instructions) * (1 + one_by_one)
+    if access.role == "read" and not is_nothing(access.decoded):
+        each = each + access.decoded * costs.decode_instructions
+    return each
 
 
 def _prefetches(nest: Nest) -> Number:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs
+from rollergen.program.model.fragments import gathered_accesses
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, is_nothing, most
 from rollergen.program.model.services import path_layer
@@ -14,18 +15,21 @@ from rollergen.program.model.work import Work
 def path_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> list[tuple[str, Number]]:
     """Clocks of each load/store path for one block: data in wavefronts or bytes, and ports.
 
-    Banked layers are one SRAM with one path; any other layer has its own.
+    Banked layers are one SRAM with one path; any other layer has its own.  What is gathered is not among them
+    (`gathering_clocks`).
     """
+    apart = gathered_accesses(nest, device, work.accesses)
     data: dict[str, Number] = {}
     ports: dict[str, Number] = {"load": 0, "store": 0}
     rates = {"load": costs.load_ports, "store": costs.store_ports}
     for access in work.accesses:
-        layer = _served_by(device, access)
-        if layer is None or (nest.lockstep == 1 and access.role in ("write", "read_back") and work.reduces):
+        layer = served_by(device, access)
+        stored = nest.lockstep == 1 and access.role in ("write", "read_back") and work.reduces
+        if layer is None or stored or access in apart:
             continue
         name = "shared path" if layer.banks else f"{layer.name} path"
         issued = nest.warps * access.count
-        data[name] = data.get(name, 0) + issued * _access_clocks(nest, device, costs, layer, access)
+        data[name] = data.get(name, 0) + issued * access_clocks(nest, device, costs, layer, access)
         side = "load" if "read" in access.role else "store"
         if rates[side]:
             ports[side] = ports[side] + issued
@@ -53,14 +57,14 @@ def _wider_of_load_paths(found: list[tuple[str, Number]], device: Device) -> lis
     return list(named.items())
 
 
-def _served_by(device: Device, access: Access) -> MemoryLayer | None:
+def served_by(device: Device, access: Access) -> MemoryLayer | None:
     layer = device.layer(access.layer)
     if access.layer == device.backing.name or (layer.scope == "unit" and not layer.managed):
         return path_layer(device)
     return layer
 
 
-def _access_clocks(nest: Nest, device: Device, costs: Costs, layer: MemoryLayer, access: Access) -> Number:
+def access_clocks(nest: Nest, device: Device, costs: Costs, layer: MemoryLayer, access: Access) -> Number:
     writes = "write" in access.role
     rate = device.written_bytes_per_clock(layer) if writes else device.read_bytes_per_clock(layer)
     if layer.banks:
