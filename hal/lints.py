@@ -86,7 +86,8 @@ def peaks_agree(device: Device) -> Iterator[Finding]:
             yield Finding(
                 WARNING if rate > printed else NOTE, f"instructions[{number}].per_clock",
                 f"makes {rate:.4g} TFLOP/s of {one.name}, {printed:g} are printed",
-                "units x 2 m n k x per_clock x clock is the peak; a rate twice too high is often the sparse one",
+                f"per_clock {one.per_clock * printed / rate:.3g} makes that peak, units x 2 m n k x per_clock x clock; "
+                "a rate twice too high is often the sparse one",
             )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 import sys
 import weakref
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.explain.explanation import explanation, runner_up
+from rollergen.explain.text import _blocks_text
 from rollergen.gate import memory
 from rollergen.kernel import Kernel
 from rollergen.measure.profiler import propose
@@ -190,8 +192,6 @@ def test_the_explanation_names_tiles_bytes_waves_limiters_cuts_and_the_runner_up
         "kernel(B: float32[37, 100], A: float32[70, 37]) -> C: float32[70, 100]",
         "cut: somewhere: for a reason",
         "accumulators in registers  i 6 x j 32",
-        "blocks of 1 threads in",
-        "occupancy",
         "<- binds",
         "bytes that leave each layer",
         "store C:",
@@ -201,6 +201,15 @@ def test_the_explanation_names_tiles_bytes_waves_limiters_cuts_and_the_runner_up
         "tail of i: peel",
     ):
         assert part in text, part
+    assert re.search(r"^  \d+ blocks? in \d+ waves?$", text, re.MULTILINE)
+
+
+def test_blocks_are_counted_with_what_fills_a_unit_where_blocks_have_threads():
+    stage = {"blocks": 1, "threads": 64, "waves": 1.0, "resident_blocks": 1, "occupancy": 0.031}
+    assert _blocks_text(stage) == "1 block of 64 threads in 1 wave, 1 resident, occupancy 3%"
+    more = {**stage, "blocks": 90, "waves": 1.125, "resident_blocks": 2}
+    assert _blocks_text(more) == "90 blocks of 64 threads in 1.125 waves, 2 resident, occupancy 3%"
+    assert _blocks_text({**more, "threads": 1}) == "90 blocks in 1.125 waves"
 
 
 def test_the_explanation_as_data_is_plain_and_consistent(matmul):

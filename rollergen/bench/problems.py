@@ -91,7 +91,8 @@ def _check_names(
         raise ArgumentError(f"{problem} lacks {', '.join(missing)}; an example: {example}")
     unknown = [name for name in sizes if name not in required and name not in optional]
     if unknown:
-        raise ArgumentError(f"{problem} has no size {unknown[0]!r}; expected {', '.join([*required, *optional])}")
+        advice = f"--dtype {sizes['dtype']}" if unknown[0] == "dtype" else ", ".join([*required, *optional])
+        raise ArgumentError(f"{problem} has no size {unknown[0]!r}; expected {advice}")
     for name in required:
         if name != "shape" and not isinstance(sizes[name], int):
             raise ArgumentError(f"{name} is {sizes[name]!r}; expected an integer, such as {name}=64")

@@ -59,7 +59,7 @@ def new_command(
     """
     path = output or Path(f"{name}.json")
     if path.exists():
-        raise ArgumentError(f"{path} exists; expected a new file")
+        raise ArgumentError(f"{path} exists; expected a new file: remove it, or name another by -o")
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
         raise ArgumentError(f"{name!r} is no name; expected a small letter, then small letters, digits, _ or -")
     values = parse_settings(settings)

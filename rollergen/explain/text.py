@@ -105,13 +105,19 @@ def _time_lines(stage: Facts, least: float = 0.0) -> list[str]:
     return lines
 
 
+def _blocks_text(stage: Facts) -> str:
+    blocks = "1 block" if stage["blocks"] == 1 else f"{stage['blocks']} blocks"
+    waves = "1 wave" if stage["waves"] == 1 else f"{stage['waves']:.4g} waves"
+    if stage["threads"] == 1:  # of a CPU: a core runs one block at a time
+        return f"{blocks} in {waves}"
+    resident = f"{stage['resident_blocks']} resident, occupancy {stage['occupancy']:.0%}"
+    return f"{blocks} of {stage['threads']} threads in {waves}, {resident}"
+
+
 def _stage_lines(stage: Facts) -> list[str]:
     lines = [_heading(stage), *_tile_lines(stage)]
     lines += [f"  {text}" for text in stage["decisions"]]
-    lines.append(
-        f"  {stage['blocks']} blocks of {stage['threads']} threads in {stage['waves']:.4g} waves, "
-        f"{stage['resident_blocks']} resident, occupancy {stage['occupancy']:.0%}"
-    )
+    lines.append(f"  {_blocks_text(stage)}")
     if stage["alone"]:
         lines.append("  the calling thread runs them all: waking those of the other cores would take it longer")
     memory = f", {bytes_text(stage['shared_bytes'])} of block memory" if stage["shared_bytes"] else ""

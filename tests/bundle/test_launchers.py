@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -147,6 +148,22 @@ def test_a_kernel_for_an_absent_device_says_what_it_needs(saved):
 
 
 @needs_compiler
+def test_a_python_without_the_launchers_packages_says_what_it_needs(saved):
+    directory = saved(kernels.matmul)
+    words = [sys.executable, "-I", "-S", directory / "launcher.py"]  # -S: no site-packages
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    needs = "on a CPU it needs: pip install numpy 'pyopencl[pocl]'"
+    assert ended.stderr.startswith("cannot run here: No module named 'numpy'; ") and needs in ended.stderr
+
+
+def test_where_there_is_no_device_the_launcher_says_what_brings_one(saved, monkeypatch):
+    module = launcher_module(saved(kernels.matmul))
+    monkeypatch.setattr(module.cl, "get_platforms", list)
+    with pytest.raises(module.CannotRun, match=r"no OpenCL device is here; .*pip install 'pyopencl\[pocl\]'"):
+        module.find_device({"type": "cpu", "title": "a CPU", "name": "cpu"})
+
+
 def test_the_c_launcher_says_so_too(saved):
     ran = made_in_c(saved(kernels.matmul, "mi50"))
     assert "needs AMD" in ran.stderr and "--any-device" in ran.stderr

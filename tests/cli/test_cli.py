@@ -131,6 +131,7 @@ def test_an_entry_of_a_suite_is_a_problem():
         (["build", "matmul", "m=64", "n=1,2", "k=3"], "n is (1, 2); expected an integer, such as n=64"),
         (["build", "matmul", "m=64", "m=64"], "m is given twice"),
         (["build", "matmul", "64"], "'64' is no size; expected name=number"),
+        (["build", "matmul", "m=4", "n=4", "k=4", "dtype=int8"], "matmul has no size 'dtype'; expected --dtype int8"),
         (["build", "matmul", "m=4", "n=4", "k=4", "q=1"], "matmul has no size 'q'; expected m, n, k, transpose_a"),
         (["build", "relu", "shape=4*4"], "shape is '4*4'; expected numbers joined by x, such as shape=64x128"),
         (["build", "sum", "shape=4x4", "axis=7"], "axis is 7"),

@@ -141,6 +141,14 @@ def test_errors_are_one_line_and_leave_no_file(tmp_path, monkeypatch, words, tex
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_that_is_there_is_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "card.json").write_text("mine")
+    result = run("devices", "new", "card", "--like", "v100", "--no-ask")
+    assert result.exit_code == 2 and "card.json exists; expected a new file: remove it, or name another" in result.stderr
+    assert (tmp_path / "card.json").read_text() == "mine"
+
+
 def test_a_printed_peak_that_is_given_stays_and_the_parents_go():
     document = begun(load_device("a100"), "card", "Card", "paper", {"fma.peak_dense_tflop_s": 82.6})
     peaks = {one["name"]: one.get("peak_dense_tflop_s") for one in document["instructions"]}

@@ -19,8 +19,14 @@ import sys
 import time
 import warnings
 
-import numpy as np
-import pyopencl as cl
+try:
+    import numpy as np
+    import pyopencl as cl
+except ImportError as error:
+    if __name__ != "__main__":
+        raise
+    print(f"cannot run here: {error}; on a CPU it needs: pip install numpy 'pyopencl[pocl]'", file=sys.stderr)
+    sys.exit(2)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 POCL = "Portable Computing Language"
@@ -154,8 +160,10 @@ def find_device(wanted, any_device=False, text=None):
     try:
         found = [d for platform in cl.get_platforms() for d in platform.get_devices()]
     except cl.LogicError as error:
-        raise CannotRun(f"no OpenCL platform ({error}); a CPU works with: pip install pyopencl[pocl]") from None
-    here = ", ".join(map(label, found)) or "none"
+        raise CannotRun(f"no OpenCL platform ({error}); a CPU works with: pip install 'pyopencl[pocl]'") from None
+    if not found:
+        raise CannotRun("no OpenCL device is here; a CPU works with: pip install 'pyopencl[pocl]'")
+    here = ", ".join(map(label, found))
     if text is not None:
         found = [d for d in found if text.lower() in label(d).lower()]
     elif not any_device:
