@@ -8,6 +8,7 @@ from typing import Any
 
 from rollergen.explain.chains import chain_text
 from rollergen.explain.units import seconds_text
+from rollergen.expr.show import show
 from rollergen.expr.values import Buffer
 from rollergen.gate.footprint import building, calling
 from rollergen.hal.languages import language
@@ -17,7 +18,7 @@ from rollergen.program.loops import chain_lengths
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.model.prediction import predict
 from rollergen.program.model.price import StagePrediction
-from rollergen.program.rprogram import GRID, LANE, PARALLEL, UNROLL, Loop, RProgram, Stage
+from rollergen.program.rprogram import GRID, LANE, PARALLEL, UNROLL, KeptRow, Loop, RProgram, Stage
 from rollergen.program.windows import window_shape
 from rollergen.tile.closed_forms import explain_forms
 from rollergen.tile.exact_traffic import traffic
@@ -219,7 +220,7 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append(f"threads combined by {accumulator.combine}")
     for copy in stage.copies:
         said.append(_copy_text(stage, copy))
-    said += [f"{kept_row.name} stays in {kept_row.layer}" for kept_row in stage.kept_rows]
+    said += [_kept_text(kept_row, device) for kept_row in stage.kept_rows]
     said += [f"tail of {axis}: {kind}" for axis, kind in stage.guards]
     if stage.prefetch >= 0:
         what = "the next row is" if stage.op.reductions else "what the next row takes is"
@@ -247,6 +248,12 @@ def decisions(stage: Stage, device: Device) -> list[str]:
     if stage.once:
         said.append("runs once: its inputs are constant")
     return said
+
+
+def _kept_text(kept_row: KeptRow, device: Device) -> str:
+    """``kept0 stays in registers: exp(x[i, j] - r0)``; ``r0`` is the first reduction."""
+    where = "the output" if kept_row.layer == device.backing.name else kept_row.layer
+    return f"{kept_row.name} stays in {where}: {show(kept_row.value)}"
 
 
 def _copy_text(stage: Stage, copy: Any) -> str:
@@ -311,7 +318,7 @@ def _decided_otherwise(said: list[str], does: list[str]) -> Iterator[str]:
             new = ", ".join(part for part in parts if part not in own) or "no more"
             old = ", ".join(part for part in own[1:] if part not in parts) or "no more"
             yield f"{what}: {new} against {old}"
-    yield from (f"not: {', '.join(parts)}" for parts in about.values())
+    yield from (f"without: {', '.join(parts)}" for parts in about.values())
 
 
 def _difference(name: str, chosen: float, second: float) -> Facts:
