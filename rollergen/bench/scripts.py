@@ -16,6 +16,8 @@ from rollergen.errors import ArgumentError, DeviceError, name_advice
 PREFIXES = ("bench_", "check_", "stress_", "measured_")
 NAMED = re.compile(r'^NAME(?:, \w+)? = "(\w+)"(?:,|$)', re.MULTILINE)
 """How a script says which name its results have."""
+USAGE = re.compile(r":? (?:python )?(?:benches/)?\w+\.py\b.*")
+"""How a purpose ends: ``...: python benches/bench_speed.py [--case TEXT].``"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,11 @@ class Script:
     purpose: str
     path: Path
     results: str = ""
+
+    @property
+    def what(self) -> str:
+        """The purpose without the command, which its ``--help`` tells."""
+        return USAGE.sub("", self.purpose)
 
     @property
     def begins(self) -> str:

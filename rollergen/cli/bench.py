@@ -37,8 +37,9 @@ def list_(as_json: bool) -> None:
         return
     rows = Table("bench", "what")
     for one in found:
-        rows.add_row(one.name, one.purpose)
+        rows.add_row(one.name, one.what)
     console.print(rows)
+    console.print("rollergen bench run NAME --help tells the bench's own options", highlight=False)
     console.print(f"{len(kept)} result files in {root / 'benches' / 'results'}", highlight=False)
 
 

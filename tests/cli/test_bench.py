@@ -28,6 +28,13 @@ def test_every_bench_is_listed_with_its_purpose():
     assert all(found["benches"].values()) and len(found["results"]) >= 10
 
 
+def test_the_table_of_benches_leaves_their_commands_to_their_help():
+    found = scripts.scripts(scripts.checkout())
+    assert all(one.what and ".py" not in one.what and one.purpose.startswith(one.what) for one in found)
+    output = run("list").output
+    assert "rollergen bench run NAME --help" in output and "--case" not in output
+
+
 def test_an_unknown_bench_is_refused_with_the_nearest_one():
     result = run("run", "sped")
     assert result.exit_code == 2 and "did you mean speed?" in result.output
