@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rollergen.expr.language as rg
-from rollergen.errors import ExpressionError, shown
+from rollergen.errors import DtypeError, ExpressionError, shown
 from rollergen.expr.dtypes import accumulator_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import (
@@ -26,13 +26,18 @@ _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
 
 
 def relu(input: Tensor, inplace: bool = False, *, name: str | None = None) -> Tensor:
-    """``max(input, 0)``, any shape.
+    """``max(input, 0)`` of numbers, any shape.
 
     >>> import rollergen as rg
     >>> rg.ops.relu(rg.tensor("x", (3,))).evaluate([-1.0, 0.5, 2.0])
     array([0. , 0.5, 2. ])
+
+    Raises DtypeError for bool.
     """
     refuse_inplace("relu", inplace)
+    require_tensor(input, "relu")
+    if input.dtype == "bool":
+        raise DtypeError(f"relu: {input.label} has dtype bool; expected numbers")
     return elementwise("relu", lambda v: rg.maximum(v, 0), input, name=name)
 
 
@@ -52,11 +57,15 @@ def leaky_relu(
 
 
 def prelu(input: Tensor, weight: Tensor, *, name: str | None = None) -> Tensor:
-    """``input`` where it is positive, else ``weight * input``: one weight (1,) or (), or one for each channel, axis 1.
+    """``input`` where it is positive, else ``weight * input``; floating values of any shape.
+
+    `weight` is (1,) or (), or (C,): one for each channel, axis 1.
 
     >>> import rollergen as rg
     >>> rg.ops.prelu(rg.tensor("x", (1, 2)), rg.tensor("w", (2,))).evaluate([[-1.0, -2.0]], [0.5, 0.25])
     array([[-0.5, -0.5]])
+
+    Raises ShapeError for another number of weights.
     """
     require_float(input, "prelu")
     require_tensor(weight, "prelu", "weight")
@@ -96,7 +105,7 @@ def silu(input: Tensor, inplace: bool = False, *, name: str | None = None) -> Te
 
 
 def gelu(input: Tensor, approximate: str = "none", *, name: str | None = None) -> Tensor:
-    """``x / 2 * (1 + erf(x / sqrt 2))`` of floating values, any shape.
+    """``x / 2 * (1 + erf(x / sqrt 2))`` of the floating values x of `input`, any shape.
 
     `approximate` is "none", or "tanh" for ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))``
     (Hendrycks and Gimpel, arXiv:1606.08415).

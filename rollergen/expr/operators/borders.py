@@ -20,14 +20,16 @@ def pad(
 ) -> Tensor:
     """`input` with a border: `pad` is (before, after) of the last axis, then of the one before it, and so on.
 
-    `mode` is "constant" (`value`, 0 where it is None), "replicate" (the border's element), "reflect" (mirrored at it,
-    which is not repeated) or "circular"; of any number of axes.  Negative widths cut elements away.
+    `mode` is "constant" (`value`, or 0 where it is None), "replicate" (the outermost element), "reflect" (mirrored at
+    the outermost element, which is not repeated) or "circular".  A tensor may have any number of axes.  Negative
+    widths cut elements away.
 
     >>> import rollergen as rg
     >>> rg.ops.pad(rg.tensor("x", (3,)), (2, 1), "reflect").evaluate([1.0, 2.0, 3.0])
     array([3., 2., 1., 2., 3., 2.])
 
-    Raises ShapeError for widths that a mode cannot fill from the tensor once, or that leave less than nothing.
+    Raises ShapeError for widths that leave less than nothing, or that need an element twice ("reflect", "circular"),
+    ExpressionError for another mode.
     """
     require_tensor(input, "pad")
     pairs = _pairs(input, pad)

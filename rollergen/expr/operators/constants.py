@@ -21,7 +21,9 @@ def full(
     size: Sequence[int], fill_value: Number, *, dtype: Any = None, layout: Any = None, device: Any = None,
     pin_memory: bool = False, requires_grad: bool = False, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Every element of shape `size` is `fill_value`: without a dtype of a float float32, of an integer int64, or bool.
+    """A tensor of shape `size` whose elements are all `fill_value`.
+
+    Without `dtype` a float gives float32, an integer int64, a bool bool.
 
     >>> import rollergen as rg
     >>> rg.ops.full((2, 3), 7).evaluate()
@@ -57,8 +59,9 @@ def arange(
     dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Numbers from `start` to below `end`, `step` apart; of one number from 0 to below that.  int64, or float32 where
-    one of them is a float.
+    """Numbers from `start` to below `end`, `step` apart; with one number, from 0 to below it.
+
+    Without `dtype` they are int64, or float32 where an argument is a float.
 
     >>> import rollergen as rg
     >>> rg.ops.arange(2, 9, 3).evaluate()
@@ -75,7 +78,8 @@ def arange(
     if kind == "int64":  # the others count the steps before they cut their ends
         low, high, by = int(low), int(high), int(by)
     if by == 0 or (high - low) / by < 0:
-        raise ExpressionError(f"arange: step is {shown(step)}; expected a step other than 0 from {low} to {high}")
+        way = "above" if high > low else "below" if high < low else "other than"
+        raise ExpressionError(f"arange: step is {shown(step)}; expected one {way} 0 from {low} to {high}")
     count = int(-((low - high) // by)) if kind == "int64" else math.ceil((high - low) / by)
     if not is_float(kind):
         low, by = int(low), int(by)
@@ -96,7 +100,7 @@ def linspace(
     >>> rg.ops.linspace(0, 1, 5).evaluate()
     array([0.  , 0.25, 0.5 , 0.75, 1.  ])
 
-    Raises ShapeError of a tensor with axes.
+    Raises ShapeError for a tensor with axes, and for negative `steps`.
     """
     count, kind = _count(steps, "linspace", "steps"), _dtype(dtype, 1.0)
     wide = accumulator_dtype(kind) if is_float(kind) else "float64"
@@ -122,16 +126,16 @@ def _end(value: Any, what: str, kind: str, wide: str) -> Callable[[], Any]:
 
 
 def meshgrid(*tensors: Tensor, indexing: str | None = None, name: str | None = None) -> tuple[Tensor, ...]:
-    """A grid of the elements of vectors: for each its elements along an axis of its own, repeated along the others.
+    """One tensor for each vector: its elements along an axis of its own, repeated along the axes of the others.
 
-    `indexing` "ij" (or None) has the axes in the order of the vectors, "xy" the first two exchanged.
+    `indexing` "ij" (or None) has the axes in the order of the vectors; "xy" exchanges the first two.
 
     >>> import rollergen as rg
     >>> rg.ops.meshgrid(rg.tensor("a", (2,)), rg.tensor("b", (3,)))[0].evaluate(a=[1.0, 2.0])
     array([[1., 1., 1.],
            [2., 2., 2.]])
 
-    Raises ShapeError of what is no vector or number.
+    Raises ShapeError for tensors of several axes.
     """
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
     if indexing not in (None, "ij", "xy"):

@@ -1,4 +1,4 @@
-"""Losses of predicted classes: as there are no gathers, the class wanted is selected among all."""
+"""Losses of predicted classes: a sum over all classes selects the wanted one."""
 
 from __future__ import annotations
 

@@ -29,7 +29,9 @@ def quantize(
     input: Tensor, scale: Scale, zero_point: ZeroPoint = 0, axis: int | None = None, *, dtype: Any = "int8",
     block_size: int | None = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """``round(x / scale) + zero_point`` as `dtype`, ties to even, beyond its range its ends; x floating, any shape.
+    """``round(x / scale) + zero_point`` of the floating values x of `input`, any shape, as `dtype`.
+
+    Ties are rounded to even; what lies beyond the range of `dtype` becomes its nearest end.
 
     `dtype` is int8, uint8, int16, uint16, int4 or uint4 (in int8 or uint8), float8_e4m3fn or float8_e5m2 (which are not
     rounded to integers first).
@@ -57,7 +59,7 @@ def dequantize(
     input: Tensor, scale: Scale, zero_point: ZeroPoint = 0, axis: int | None = None, *, dtype: Any = "float32",
     block_size: int | None = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """``(q - zero_point) * scale`` as `dtype`; q int32 or as `quantize` makes it, any shape.
+    """``(q - zero_point) * scale`` as `dtype`; `input` q is int32 or as `quantize` makes it, any shape.
 
     >>> import rollergen as rg
     >>> rg.ops.dequantize(rg.tensor("q", (2,), "int8"), 0.5, 1).evaluate([1, 3])
@@ -83,7 +85,9 @@ def quantized_matmul(
     transpose_b: bool = False, dtype: Any = "float32", a_zero_point: int = 0, b_zero_point: int = 0,
     scale: float | None = None, zero_point: int = 0, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """``(a - za) @ (b - zb) * a_scale * b_scale + bias``: matrices (M, K) and (K, N) of int8 or uint8, summed in int32.
+    """``(a - za) @ (b - zb) * a_scale * b_scale + bias``: `input` a (M, K) and `other` b (K, N), int8 or uint8.
+
+    Sums are int32; za and zb are `a_zero_point` and `b_zero_point`.
 
     `a_scale` is a number or a tensor () or (M,), `b_scale` a number or a tensor () or (N,), bias (N,) floating;
     `transpose_b` takes b as (N, K); zero points are integers.  The result (M, N) is floating, or with a `scale`
@@ -126,8 +130,9 @@ def quantized_conv2d(
     padding: Any = 0, dilation: Any = 1, groups: int = 1, dtype: Any = "float32", x_zero_point: int = 0,
     w_zero_point: int = 0, scale: float | None = None, zero_point: int = 0, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The convolution of (N, C, H, W) with (O, C / groups, KH, KW), int8 or uint8, summed in int32, padded with x = 0.
+    """The convolution of `input` (N, C, H, W) with `weight` (O, C / groups, KH, KW), int8 or uint8.
 
+    Sums are int32.  The padding stands for 0: it holds `x_zero_point`.
     `w_scale` is a number or a tensor () or (O,), bias (O,) int32, added to the sums.  The result is floating, or with a
     `scale` quantised by it and `zero_point` to `dtype`, as `quantize` does.
 
@@ -152,7 +157,9 @@ def quantized_conv2d(
 
 
 def dynamic_quantize(input: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(q uint8, scale (), zero point () uint8) of a floating tensor: its range, 0 included, cut into 255 steps.
+    """(q uint8, scale (), zero point () uint8) of a floating tensor.
+
+    Its range, extended to 0, is cut into 255 steps.
 
     ONNX' DynamicQuantizeLinear: ``scale = (max - min) / 255``, ``zero_point = round(-min / scale)``, ``q = round(x /
     scale) + zero_point``, ties to even.  Where all elements are 0, so is q, and the scale is 1.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import rollergen.expr.language as rg
-from rollergen.errors import ExpressionError, ShapeError, shown
+from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import is_integer
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import axes_of, axis_of, integer, integers, require_tensor, setting
@@ -18,7 +18,7 @@ from rollergen.expr.operators.windows import inside, sliding
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0, *, name: str | None = None
 ) -> tuple[Tensor, ...]:
-    """Parts along `dim`: of so many elements each, the last what is left; or of the extents given.
+    """Parts along `dim`: of one extent, the last with what is left, or of the extents given.
 
     >>> import rollergen as rg
     >>> rg.ops.split(rg.tensor("x", (5, 2)), 2)[2].shape
@@ -45,7 +45,7 @@ def split(
 
 
 def chunk(input: Tensor, chunks: int, dim: int = 0, *, name: str | None = None) -> tuple[Tensor, ...]:
-    """At most `chunks` equal parts along `dim`, the last what is left.
+    """At most `chunks` parts of equal extent along `dim`; the last may be shorter.
 
     >>> import rollergen as rg
     >>> rg.ops.chunk(rg.tensor("x", (5,)), 3)[2].shape
@@ -80,7 +80,9 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -
 
 
 def tile(input: Tensor, dims: Sequence[int], *, name: str | None = None) -> Tensor:
-    """`input` repeated ``dims[d]`` times along axis d; where they differ in number, the last ones belong together.
+    """`input` repeated ``dims[d]`` times along axis d.
+
+    Of fewer `dims` than axes, or more, the last belong to the last.
 
     >>> import rollergen as rg
     >>> rg.ops.tile(rg.tensor("x", (2,)), (2, 2)).evaluate([1.0, 2.0])
@@ -135,9 +137,9 @@ def flip(input: Tensor, dims: int | Sequence[int], *, name: str | None = None) -
 def roll(
     input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None, *, name: str | None = None
 ) -> Tensor:
-    """`input` with its elements moved on by `shifts` along `dims`, what leaves at the end coming in at the beginning.
+    """`input` with its elements moved by `shifts` along `dims`; what leaves at the end comes in at the beginning.
 
-    Without `dims` as if it had one axis, row-major.
+    Without `dims` the elements move in row-major order, as if there were one axis.
 
     >>> import rollergen as rg
     >>> rg.ops.roll(rg.tensor("x", (3,)), 1).evaluate([1.0, 2.0, 3.0])
@@ -197,9 +199,9 @@ def _triangle(operation: str, x: Tensor, diagonal: int, name: str | None, kept: 
 
 
 def one_hot(input: Tensor, num_classes: int, *, dtype: Any = "int64", name: str | None = None) -> Tensor:
-    """1 where a new last axis of `num_classes` stands at the integer that `input` holds, else 0.
+    """A new last axis of extent `num_classes`: 1 at the integer that `input` holds, else 0.
 
-    Unlike torch, which looks for the largest, it is told the number of classes; other integers give rows of 0.
+    The number of classes is required, for the values are not known; integers outside give rows of 0.
 
     >>> import rollergen as rg
     >>> rg.ops.one_hot(rg.tensor("x", (2,), "int64"), 3).evaluate([2, 0])
@@ -211,7 +213,7 @@ def one_hot(input: Tensor, num_classes: int, *, dtype: Any = "int64", name: str 
     if classes is None or classes < 1:
         raise ShapeError(f"one_hot: num_classes is {shown(num_classes)}; expected an integer of at least 1")
     if not is_integer(input.dtype):
-        raise ExpressionError(f"one_hot: {input.label} has dtype {input.dtype}; expected integers")
+        raise DtypeError(f"one_hot: {input.label} has dtype {input.dtype}; expected integers")
 
     def element(*i: Any) -> Any:
         here = rg.cast(input[i[:-1]], "int64") == rg.cast(i[-1], "int64")
@@ -290,7 +292,9 @@ def unfold(
 
 
 def unfold_copy(input: Tensor, dimension: int, size: int, step: int, *, name: str | None = None) -> Tensor:
-    """Windows of `size` elements along an axis, one every `step`, as a new last axis: the method `unfold` of tensors.
+    """Windows of `size` elements along axis `dimension`, one every `step`, as a new last axis.
+
+    It is the method `unfold` of tensors.
 
     >>> import rollergen as rg
     >>> rg.ops.unfold_copy(rg.tensor("x", (4,)), 0, 3, 1).evaluate([1.0, 2.0, 3.0, 4.0])

@@ -49,7 +49,7 @@ def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = 
 
 def prod(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None, acc: Any = None,
          name: str | None = None) -> Tensor:  # fmt: skip
-    """Product over `dim`, as `sum`.
+    """Product over `dim`, with the arguments and dtypes of `sum`.
 
     >>> import rollergen as rg
     >>> rg.ops.prod(rg.tensor("x", (2, 2)), dim=0).evaluate([[1.0, 2.0], [4.0, 3.0]])
@@ -94,7 +94,7 @@ def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False, *
 
 
 def amax(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
-    """Largest element over `dim`, as `sum`, of the dtype of `input`; NaN if any is.
+    """Largest element over `dim`, in the dtype of `input`; NaN if any is.  `dim` and `keepdim` are those of `sum`.
 
     >>> import rollergen as rg
     >>> rg.ops.amax(rg.tensor("x", (2, 2)), dim=-1).evaluate([[1.0, 2.0], [4.0, 3.0]])
@@ -104,7 +104,7 @@ def amax(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | 
 
 
 def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
-    """Smallest element over `dim`, as `sum`, of the dtype of `input`; NaN if any is.
+    """Smallest element over `dim`, in the dtype of `input`; NaN if any is.  `dim` and `keepdim` are those of `sum`.
 
     >>> import rollergen as rg
     >>> rg.ops.amin(rg.tensor("x", (2, 2)), dim=-1).evaluate([[1.0, 2.0], [4.0, 3.0]])
@@ -115,7 +115,9 @@ def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | 
 
 def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None,
          name: str | None = None) -> Tensor:  # fmt: skip
-    """Arithmetic mean of floating values over `dim`, as `sum`; divided before rounding to a narrow dtype.
+    """Arithmetic mean of floating values over `dim`, with the arguments of `sum`.
+
+    Of narrow dtypes the sum is divided before it is rounded.
 
     >>> import rollergen as rg
     >>> rg.ops.mean(rg.tensor("x", (2, 2)), dim=1).evaluate([[1.0, 2.0], [4.0, 6.0]])
@@ -148,7 +150,7 @@ def var(
     >>> rg.ops.var(rg.tensor("x", (2, 2)), dim=1).evaluate([[1.0, 3.0], [4.0, 4.0]])
     array([2., 0.])
 
-    Where `correction` leaves nothing to divide by, that is 0: the result is NaN or inf.
+    Where `correction` leaves nothing to divide by, the divisor is 0, and the result NaN or inf.
     """
     return _variance("var", input, dim, unbiased, correction, keepdim, lambda v: v, name)
 
@@ -169,7 +171,7 @@ def std(
 def argmax(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = "int64", name: str | None = None
 ) -> Tensor:
-    """Where the largest element over `dim` stands: the first of equals, the first NaN if there is one.
+    """The index of the largest element over `dim`: the first of equal ones, or the first NaN.
 
     Over several axes (None: all) it is the row-major position among them.  `dtype` is int64 or int32.
 
@@ -183,7 +185,7 @@ def argmax(
 def argmin(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = "int64", name: str | None = None
 ) -> Tensor:
-    """Where the smallest element over `dim` stands; otherwise as `argmax`.
+    """The index of the smallest element over `dim`; otherwise as `argmax`.
 
     >>> import rollergen as rg
     >>> rg.ops.argmin(rg.tensor("x", (2, 2))).evaluate([[4.0, 7.0], [1.0, 5.0]])
@@ -193,9 +195,9 @@ def argmin(
 
 
 def logsumexp(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
-    """``log(sum(exp(input)))`` over `dim` without overflow: the largest element is taken out first.
+    """``log(sum(exp(input)))`` over `dim` without overflow: the largest element is subtracted first.
 
-    Infinite maxima give themselves (an empty row of -inf gives -inf).
+    Where that is infinite it is the result: a row of -inf gives -inf.  Integers count as float32.
 
     >>> import rollergen as rg
     >>> rg.ops.logsumexp(rg.tensor("x", (1, 1)), dim=1).evaluate([[1000.0]])

@@ -20,7 +20,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: Any = None, exclusive: bool = Fals
            name: str | None = None) -> Tensor:  # fmt: skip
     """The sum of each element and all before it along `dim`.
 
-    Dtypes are those of `sum`.  ``exclusive``: of all before it alone; ``reverse``: of what comes behind (as ONNX).
+    Dtypes are those of `sum`.  `exclusive` leaves the element itself out, `reverse` sums from the end (as ONNX).
 
     >>> import rollergen as rg
     >>> rg.ops.cumsum(rg.tensor("x", (4,)), 0).evaluate([1.0, 2.0, 3.0, 4.0])
@@ -48,7 +48,9 @@ class Running(NamedTuple):
 
 
 def cummax(input: Tensor, dim: int, *, name: str | None = None) -> Running:
-    """(values, indices) of the largest element so far along `dim`; NaN is larger than all, of equal ones the last.
+    """(values, indices int64) of the largest element so far along `dim`.
+
+    NaN counts as the largest.  Of equal elements the last has the index.
 
     >>> import rollergen as rg
     >>> rg.ops.cummax(rg.tensor("x", (4,)), 0).indices.evaluate([1.0, 3.0, 2.0, 3.0])
@@ -58,7 +60,9 @@ def cummax(input: Tensor, dim: int, *, name: str | None = None) -> Running:
 
 
 def cummin(input: Tensor, dim: int, *, name: str | None = None) -> Running:
-    """(values, indices) of the smallest element so far along `dim`; NaN is smaller than all, of equal ones the last.
+    """(values, indices int64) of the smallest element so far along `dim`.
+
+    NaN counts as the smallest.  Of equal elements the last has the index.
 
     >>> import rollergen as rg
     >>> rg.ops.cummin(rg.tensor("x", (4,)), 0).values.evaluate([3.0, 1.0, 2.0, 1.0])
@@ -68,7 +72,7 @@ def cummin(input: Tensor, dim: int, *, name: str | None = None) -> Running:
 
 
 def logcumsumexp(input: Tensor, dim: int, *, name: str | None = None) -> Tensor:
-    """The logarithm of the sum of exponentials of each element and all before it along `dim`.
+    """The logarithm of the sum of exponentials of each element and all before it along `dim`; floating values.
 
     >>> import rollergen as rg
     >>> rg.ops.logcumsumexp(rg.tensor("x", (2,)), 0).evaluate([0.0, 0.0]).round(4)

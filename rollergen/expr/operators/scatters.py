@@ -15,13 +15,13 @@ def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1,
     *, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """`input` with `src`, converted to its dtype, in place of the slice ``start:end:step`` along `dim`.
+    """`input` with the slice ``start:end:step`` along `dim` replaced by `src`, converted to the dtype of `input`.
 
     >>> import rollergen as rg
     >>> rg.ops.slice_scatter(rg.tensor("x", (4,)), rg.tensor("y", (2,)), 0, 1, 3).evaluate([1, 2, 3, 4], [8, 9])
     array([1., 8., 9., 4.])
 
-    Raises ShapeError where `src` has not the shape of the slice, ExpressionError for what is no slice.
+    Raises ShapeError where `src` has another shape than the slice, ExpressionError for what is no slice.
     """
     for one in (input, src):
         require_tensor(one, "slice_scatter")
@@ -37,7 +37,7 @@ def slice_scatter(
 
 
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int, *, name: str | None = None) -> Tensor:
-    """`input` with `src`, which has all axes but `dim`, in place of its elements at `index` along `dim`.
+    """`input` with its elements at `index` along `dim` replaced by `src`, which has all axes but `dim`.
 
     >>> import rollergen as rg
     >>> rg.ops.select_scatter(rg.tensor("x", (2, 2)), rg.tensor("y", (2,)), 0, -1).evaluate([[1, 2], [3, 4]], [8, 9])

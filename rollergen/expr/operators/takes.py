@@ -26,10 +26,10 @@ def embedding(
     input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False, *, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The rows of `weight` that the integers `input` name: shape of `input`, then the length of a row.
+    """The rows of `weight` (V, D) that the integers `input` (...) name: (..., D).
 
-    `padding_idx`, `norm_type`, `scale_grad_by_freq` and `sparse` concern gradients; `max_norm`, which would change the
-    weights, is refused.
+    `padding_idx`, `norm_type`, `scale_grad_by_freq` and `sparse` concern gradients.  `max_norm` is refused: it would
+    change the weights.
 
     >>> import rollergen as rg
     >>> ids, weight = rg.tensor("ids", (2,), "int64"), rg.tensor("weight", (3, 2))
@@ -50,7 +50,11 @@ def embedding(
 
 
 def index_select(input: Tensor, dim: int, index: Tensor, *, name: str | None = None) -> Tensor:
-    """The slices of `input` along `dim` that the integers `index` name, of one axis or none; of a scalar itself.
+    """The slices of `input` along `dim` that the integers `index`, (L,) or (), name.
+
+    The extent of `dim` becomes L.  A scalar is taken as a vector of one.
+
+    Raises DtypeError for an index of floats, ShapeError for one of several axes.
 
     >>> import rollergen as rg
     >>> x, index = rg.tensor("x", (2, 3)), rg.tensor("index", (2,), "int64")
@@ -73,9 +77,12 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, name: str | None = N
 def gather(
     input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, name: str | None = None
 ) -> Tensor:
-    """For each element of `index` that of `input` with the same indices, but along `dim` with that one.
+    """``input[i, index[i, j]]`` where `dim` is 1 of two axes, other axes alike; the shape is that of `index`.
 
-    A scalar is as a vector of one, and an `index` without elements has any axes.  `sparse_grad` concerns gradients.
+    `index` has as many axes as `input`, none longer but `dim`.  A scalar is taken as a vector of one; an `index`
+    without elements may have any axes.  `sparse_grad` concerns gradients.
+
+    Raises DtypeError for an index of floats, ShapeError for one of another shape.
 
     >>> import rollergen as rg
     >>> x, index = rg.tensor("x", (2, 3)), rg.tensor("index", (2, 1), "int64")
@@ -101,7 +108,7 @@ def gather(
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, name: str | None = None) -> Tensor:
-    """As `gather`, with `input` and `indices` broadcast along the other axes; without `dim` both as one row.
+    """`gather` with `input` and `indices` broadcast along the other axes; without `dim` both are taken as vectors.
 
     >>> import rollergen as rg
     >>> x, order = rg.tensor("x", (2, 3)), rg.tensor("order", (1, 2), "int64")

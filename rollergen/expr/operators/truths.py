@@ -11,7 +11,7 @@ from rollergen.expr.operators.reductions import Dims, amax, amin, prod, sum
 
 
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
-    """Whether an element over `dim`, as `sum`, is not 0; bool (of uint8: uint8).
+    """Whether any element over `dim` is not 0; bool, or uint8 of uint8.  `dim` and `keepdim` are those of `sum`.
 
     >>> import rollergen as rg
     >>> rg.ops.any(rg.tensor("x", (2, 2)), dim=1).evaluate([[0.0, 0.0], [4.0, 0.0]])
@@ -21,7 +21,7 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | N
 
 
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
-    """Whether no element over `dim`, as `sum`, is 0; bool (of uint8: uint8).
+    """Whether no element over `dim` is 0; bool, or uint8 of uint8.  `dim` and `keepdim` are those of `sum`.
 
     >>> import rollergen as rg
     >>> rg.ops.all(rg.tensor("x", (2, 2)), dim=1).evaluate([[0.0, 1.0], [4.0, 2.0]])

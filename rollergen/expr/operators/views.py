@@ -75,7 +75,7 @@ def permute(input: Tensor, dims: Sequence[int], *, name: str | None = None) -> T
 
 
 def reshape(input: Tensor, shape: int | Sequence[int], *, name: str | None = None) -> Tensor:
-    """The elements of `input` in row-major order under another shape; one extent may be -1, what is left.
+    """The elements of `input` in row-major order in another shape; one extent may be -1: it follows from the others.
 
     >>> import rollergen as rg
     >>> rg.ops.reshape(rg.tensor("x", (2, 6, 4)), (3, -1)).shape
@@ -100,7 +100,7 @@ def reshape(input: Tensor, shape: int | Sequence[int], *, name: str | None = Non
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1, *, name: str | None = None) -> Tensor:
-    """The axes from `start_dim` to `end_dim` of `input` as one, in row-major order; a scalar as a vector of one.
+    """`input` with the axes `start_dim` to `end_dim` merged in row-major order; a scalar becomes a vector of one.
 
     >>> import rollergen as rg
     >>> rg.ops.flatten(rg.tensor("x", (2, 3, 4)), 1).shape
@@ -117,7 +117,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1, *, name: str |
 
 
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None, *, name: str | None = None) -> Tensor:
-    """`input` without those of the axes `dim` that have extent 1; None: without all such.
+    """`input` without those of the axes `dim` that have extent 1; with None without all axes of extent 1.
 
     >>> import rollergen as rg
     >>> x = rg.tensor("x", (1, 3, 1))
@@ -169,8 +169,9 @@ def expand(input: Tensor, size: Sequence[int], *, name: str | None = None) -> Te
 
 
 def concat(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -> Tensor:
-    """`tensors` one after another along `dim`, in the dtype that torch promotes them to; other extents equal, but for
-    vectors without elements.
+    """`tensors` one after another along `dim`, in the dtype that torch promotes them to.
+
+    Their other extents are equal; vectors without elements are passed over.
 
     >>> import rollergen as rg
     >>> rg.ops.concat([rg.tensor("a", (2,)), rg.tensor("b", (1,))]).evaluate([1.0, 2.0], [3.0])
