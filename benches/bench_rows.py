@@ -5,6 +5,7 @@ float16.  ``bound``: the larger of all operands and results once at the rate of 
 products at the rate of the fastest instruction for them in the spec.  ``work``: the first choice's predicted time but
 for its launches, over that bound; ``whole``: with them.  ``binding``: the largest limiter of its longest stage.
 
+``--boxes``: factors may come by the copy engine, to clusters of blocks (`CodeShapes.box_copies`).
 ``--keep``: benches/results/rows.json.  Exits with 1 where ``work`` is beyond 1.3.
 """
 
@@ -12,12 +13,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import rollergen as rg
+from benches.aims import Aim, verdict
 from benches.results import RESULTS, keep_at
 from rollergen.construct import construct
 from rollergen.hal.load import load_device
@@ -26,12 +29,13 @@ from rollergen.options import BuildOptions
 from rollergen.program.model import predict
 from rollergen.program.model.launching import launch_us
 from rollergen.research import planned
+from rollergen.tile.rules import CodeShapes
 
 ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 SIDES = ((4096, 4096), (11008, 4096), (4096, 11008))
 """Reduced extent and columns."""
 DTYPE, BYTES = "float16", 2
-WITHIN = 1.3
+WITHIN, FEW = 1.3, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +76,8 @@ class Row:
         )
 
 
-def row(device: Device, m: int, k: int, n: int) -> Row:
+def row(device: Device, m: int, k: int, n: int, options: BuildOptions = BuildOptions()) -> Row:
     product = rg.ops.matmul(rg.tensor("a", (m, k), DTYPE), rg.tensor("b", (k, n), DTYPE))
-    options = BuildOptions()
     first = construct(planned(product, device, options), device, options, 1)[0]
     prediction = predict(first.program, device)
     longest = max(prediction.stages, key=lambda stage: stage.seconds)
@@ -92,22 +95,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", default="a100,h200")
     parser.add_argument("--rows", default=",".join(map(str, ROWS)))
+    parser.add_argument("--boxes", action="store_true")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
-    found = []
+    found, built = [], BuildOptions(shapes=CodeShapes(box_copies=options.boxes))
     for name in options.devices.split(","):
         device = load_device(name)
         print(f"{name}\n   m      k      n   bound    time launch   work  whole  binding          chosen")
         for k, n in SIDES:
             for m in map(int, options.rows.split(",")):
-                found.append(row(device, m, k, n))
+                found.append(row(device, m, k, n, built))
                 print(found[-1].text, flush=True)
-    beyond = [one for one in found if one.work > WITHIN]
-    most = max(one.work for one in found)
-    print(f"{len(beyond)} of {len(found)} beyond {WITHIN} of their bound; the most {most:.2f}")
+    found_aims = list(aims(found))
     if options.keep:
-        keep_at(RESULTS / "rows.json", {"rows": [asdict(one) for one in found]})
-    return bool(beyond)
+        kept = {"headlines": [one.headline() for one in found_aims], "rows": [asdict(one) for one in found]}
+        keep_at(RESULTS / "rows.json", kept)
+    return verdict(found_aims)
+
+
+def aims(found: Sequence[Row]) -> Iterator[Aim]:
+    """Of each device that of few rows, and that of more."""
+    for device in dict.fromkeys(one.device for one in found):
+        own = [one for one in found if one.device == device]
+        few, more = ([one for one in own if (one.m <= FEW) == which] for which in (True, False))
+        for what, some in ((f"up to {FEW} rows", few), (f"more than {FEW}", more)):
+            if some:
+                beyond, most = sum(one.work > WITHIN for one in some), max(one.work for one in some)
+                figure = f"{most:.2f} at most, {beyond} of {len(some)} beyond"
+                name = f"{device}: float16 products of {what}, predicted time but launches over its bound"
+                yield Aim(name, figure, f"at most {WITHIN}", not beyond)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,17 @@ def test_three_warpgroups_agree(seed):
     assert_agree(expression, made, emit(made, H200, "cuda"), (0, PRODUCTS_LATE, COPIES_AT_ONCE | PRODUCTS_LATE))
 
 
+@on_host
+@pytest.mark.parametrize("producer, cluster", [(False, 0), (True, 0), (True, 2)])
+def test_three_warpgroups_take_boxes(producer, cluster):
+    expression = matmul(384, 192, 136)
+    plan = MatrixPlan("wgmma", 1, 8, 3, 1, 4, 3, boxes=True, producer=producer, cluster=cluster)
+    made = planned(expression, H200, plan)
+    (stage,) = made.stages
+    assert all(copy.boxes for copy in stage.copies) and stage.block_order.cluster == cluster
+    assert_agree(expression, made, emit(made, H200, "cuda"), (0, PRODUCTS_LATE))
+
+
 @pytest.mark.parametrize("m, threes", [(16, False), (48, True), (90, True), (100, False), (192, True), (4096, False)])
 @pytest.mark.parametrize("instruction, size", [("mma", "fm"), ("wgmma", "gm")])
 def test_tiles_of_threes_are_tried_where_rows_are_threes_of_the_instruction(m, threes, instruction, size):
