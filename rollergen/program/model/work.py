@@ -14,13 +14,7 @@ from rollergen.program.model.access import Access
 from rollergen.program.model.bounds import is_tested, is_uneven, retested
 from rollergen.program.model.conversions import NOTHING_CONVERTED, Converting
 from rollergen.program.model.costs import Costs
-from rollergen.program.model.fragments import (
-    converting_of,
-    fragment_registers,
-    instruction_of,
-    products,
-    scratch_of,
-)
+from rollergen.program.model.fragments import converting_of, fragment_registers, instruction_of, products, scratch_of
 from rollergen.program.model.lanes import lanes_apart, masks_loads
 from rollergen.program.model.levels import across_accesses, outer_accesses, outer_registers
 from rollergen.program.model.memory import Stream
@@ -387,8 +381,7 @@ def _shared_bytes(nest: Nest, device: Device) -> Number:
     for copy in nest.stage.copies:
         if copy.to_layer != device.layers[0].name:
             total = total + tile_bytes(nest, copy)
-    one = instruction_of(nest, device)
-    results = 0 if one is None else results_bytes(nest.stage, one)
+    results = 0 if (one := instruction_of(nest, device)) is None else results_bytes(nest.stage, one)
     return total + scratch_of(nest, device) + barrier_bytes(nest.stage) + results
 
 
