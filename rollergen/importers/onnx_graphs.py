@@ -68,10 +68,10 @@ def _input(
     dims = [d.dim_value if d.HasField("dim_value") else _extent(d.dim_param, sizes) for d in fixed.shape.dim]
     text = f"({', '.join(map(str, dims))})"
     if example is None and not all(isinstance(d, int) for d in dims):
-        raise ArgumentError(
-            f"input {info.name} of {title} has shape {text}; expected example_inputs, whose shapes become the model's "
-            "(rollergen run and explain take sizes, such as N=1, for names)"
-        )
+        name = next(d for d in dims if isinstance(d, str))
+        words = "" if name == "?" else f" (rollergen run and explain take sizes, such as {name}=1)"
+        wanted = f"expected example_inputs, whose shapes become the model's{words}"
+        raise ArgumentError(f"input {info.name} of {title} has shape {text}; {wanted}")
     shape = tuple(dims) if example is None else example
     if len(shape) != len(dims) or any(isinstance(d, int) and d != n for d, n in zip(dims, shape, strict=True)):
         raise ShapeError(f"example input {info.name} of {title} has shape {shape}; expected {text}")

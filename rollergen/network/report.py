@@ -71,7 +71,7 @@ def _roofline(layers: list[Mapping[str, Any]], model: Model) -> str:
         f'<text x="{MARGIN}" y="14">operations a second</text>',
         f'<path d="M{x(first):.1f} {y(first * slope):.1f}L{x(corner):.1f} {y(roof):.1f}H{WIDTH - MARGIN}" fill="none" '
         f'stroke="#888"/><text x="{WIDTH - MARGIN}" y="{y(roof) - 6:.1f}" text-anchor="end">{memory} '
-        f"{slope / 1e9:,.4g} GB/s, {fastest.compute.instruction} {roof / 1e9:,.4g} GFLOP/s</text>",
+        f"{slope / 1e9:,.4g} GB/s, {fastest.compute.instruction} {roof / 1e9:,.0f} GFLOP/s</text>",
         *(
             f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="{2 + 20 * math.sqrt(share):.1f}" fill="#4878a8" '
             f'fill-opacity=".5"><title>{html.escape(source)}</title></circle>'
