@@ -64,7 +64,8 @@ class Candidate:
         The key is (variant, block tile, split, depth), with the threads and lanes that share one reduction or row.
         """
         last = self.own[-1]
-        main = last if (self.split == 1 or last.store.adds) and not last.winograd else self.own[-2]
+        turned = len(self.own) > 1 and not last.op.reductions  # or Winograd's: it stores what the sums before it are
+        main = last if (self.split == 1 or last.store.adds) and not turned else self.own[-2]
         depth = max([copy.depth for copy in main.copies], default=1)
         return self.variant, block_tile(main), self.split, depth, _sharers(main)
 

@@ -22,6 +22,7 @@ from rollergen.construct.roles import CHAIN, CONTRACTION, ELEMENTWISE, REDUCTION
 from rollergen.construct.scans import scan_candidates
 from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.thread_space import ThreadSpace
+from rollergen.construct.turned import turned_candidates
 from rollergen.construct.variants import variants
 from rollergen.construct.window_space import window_candidates
 from rollergen.construct.winograd import winograd_candidates
@@ -269,6 +270,8 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
         yield from _variant_spaces(*of, search)
         products = lambda count: lambda own: choice(own, device, rules, count, None, search).candidates
         yield lambda count, ledger: winograd_candidates(*of, products(count))
+        if not device.kind.threads:
+            yield lambda count, ledger: turned_candidates(*of, products(count))
 
 
 def _variant_spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
