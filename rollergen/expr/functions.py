@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from rollergen.errors import DtypeError, ExpressionError, shown
 from rollergen.expr.dtypes import PACKED, dtype_name, finite_bounds, is_float, is_integer, largest_float
 from rollergen.expr.primitives import FUNCTIONS, PRIMITIVES
 from rollergen.expr.scalars import (
+    NUMPY_FUNCTIONS,
     Expr,
     alike,
     as_expr,
-    as_operand,
     binary,
     is_scalar,
     literal,
@@ -197,7 +197,7 @@ def function(name: str) -> Callable[[Any], Expr]:
     return of
 
 
-_NUMPYS: dict[str, Callable[..., Any]] = {
+NUMPY_FUNCTIONS |= {
     **{name: function(name) for name in FUNCTIONS},
     "arcsin": function("asin"), "arccos": function("acos"), "arctan": function("atan"), "rint": function("round"),
     "arctan2": atan2, "maximum": maximum, "minimum": minimum, "absolute": absolute, "negative": operator.neg,
@@ -208,20 +208,3 @@ _NUMPYS: dict[str, Callable[..., Any]] = {
     "less": operator.lt, "less_equal": operator.le, "greater": operator.gt, "greater_equal": operator.ge,
     "equal": operator.eq, "not_equal": operator.ne,
 }  # fmt: skip
-"""By the names of NumPy's functions (ufuncs): the functions and operators of elements."""
-
-
-def numpy_function(name: str, method: str, inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """NumPy's function `name` of elements and numbers.  Raises ExpressionError for one that elements do not have."""
-    if method != "__call__" or named or name not in _NUMPYS:
-        what = name if method == "__call__" else f"{name}.{method}"
-        given = ", ".join([*map(shown, inputs), *(f"{key}={shown(value)}" for key, value in named.items())])
-        ours = ", ".join(f"rg.{one}" for one in (*FUNCTIONS, "abs", "atan2", "maximum", "minimum", "select"))
-        raise ExpressionError(f"numpy.{what} of {given}; expected {ours}, or an operator of rg.ops on whole tensors")
-    return _NUMPYS[name](*(one if isinstance(one, Expr) else _number(one, name) for one in inputs))
-
-
-def _number(value: Any, function: str) -> Any:
-    """A number as Python's, which leaves the answer to the expression beside it."""
-    number = as_operand(value, f"numpy.{function}")
-    return getattr(number, "item", lambda: number)()  # numpy.float64 is a float, too

@@ -7,7 +7,7 @@ nodes themselves compare by structure; an `Expr` compares like a number, into a 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from rollergen.errors import DtypeError, ExpressionError, shown
@@ -18,7 +18,7 @@ from rollergen.expr.dtypes import (
     is_integer,
     scalar_dtype,
 )
-from rollergen.expr.primitives import PRIMITIVES
+from rollergen.expr.primitives import FUNCTIONS, PRIMITIVES
 from rollergen.expr.show import show
 from rollergen.expr.values import Binary, Const, IndexValue, Unary, Value
 from rollergen.hal.dtypes import DTYPES
@@ -63,9 +63,7 @@ class Expr:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
         """NumPy's function of expressions and numbers (``np.float32(2) * A[i]`` too), or the error that says which
         functions there are."""
-        from rollergen.expr.functions import numpy_function
-
-        return numpy_function(ufunc.__name__, method, inputs, named)
+        return _numpy_function(ufunc.__name__, method, inputs, named)
 
     def __hash__(self) -> int:
         return hash(self.value)
@@ -324,3 +322,23 @@ def _require_number(x: Expr, where: str) -> None:
 def _require_bool(x: Expr, where: str) -> None:
     if x.dtype != "bool":
         raise DtypeError(f"{where} of {x.dtype} values; expected conditions, e.g. (i >= 1) & (i < n)")
+
+
+NUMPY_FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""By the names of NumPy's functions (ufuncs): the functions and operators of elements, which `functions` adds."""
+
+
+def _numpy_function(name: str, method: str, inputs: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """NumPy's function `name` of elements and numbers.  Raises ExpressionError for one that elements do not have."""
+    if method != "__call__" or named or name not in NUMPY_FUNCTIONS:
+        what = name if method == "__call__" else f"{name}.{method}"
+        given = ", ".join([*map(shown, inputs), *(f"{key}={shown(value)}" for key, value in named.items())])
+        ours = ", ".join(f"rg.{one}" for one in (*FUNCTIONS, "abs", "atan2", "maximum", "minimum", "select"))
+        raise ExpressionError(f"numpy.{what} of {given}; expected {ours}, or an operator of rg.ops on whole tensors")
+    return NUMPY_FUNCTIONS[name](*(one if isinstance(one, Expr) else _number(one, name) for one in inputs))
+
+
+def _number(value: Any, function: str) -> Any:
+    """A number as Python's, which leaves the answer to the expression beside it."""
+    number = as_operand(value, f"numpy.{function}")
+    return getattr(number, "item", lambda: number)()  # numpy.float64 is a float, too
