@@ -7,8 +7,10 @@ import numpy as np
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.boxes import producer_threads
 from rollergen.program.matrix import matrix_instruction
+from rollergen.program.model.costs import Costs
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
+from rollergen.program.rprogram import UNROLL
 
 
 def register_cap(nest: Nest, device: Device) -> Number:
@@ -19,6 +21,16 @@ def register_cap(nest: Nest, device: Device) -> Number:
     if known is None:
         known = nest.unbuffered[register_cap] = granted_registers(nest, device, 1)
     return known
+
+
+def spilled_registers(nest: Nest, device: Device, costs: Costs, registers: Number) -> Number:
+    """Registers of a thread that wants so many which lie in memory."""
+    excess = registers - register_cap(nest, device)
+    more: Number = costs.spill_margin
+    for loop in nest.loops:
+        if loop.kind == UNROLL and not nest.spatial(loop.axis):
+            more = choose(loop.extent > 1, costs.spill_margin + costs.spill_unrolled, more)
+    return choose(excess > 0, excess + more, 0)
 
 
 def granted_registers(nest: Nest, device: Device, resident: Number) -> Number:

@@ -21,7 +21,7 @@ from rollergen.program.model.memory import Stream
 from rollergen.program.model.moved import Moved, PhaseReads, moved_of
 from rollergen.program.model.nest import Nest, unbuffered
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, product
-from rollergen.program.model.occupancy import register_cap
+from rollergen.program.model.occupancy import register_cap, spilled_registers
 from rollergen.program.model.tiles import groups_of_a_thread, tile_bytes, tile_shape
 from rollergen.program.model.waiting import (
     NO_WINDOW_SPILLS,
@@ -94,7 +94,7 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
         moved.slots, moved.phase_reads, steps, _chain(nest, steps), moved.entries if reduces else 0,
         moved.tile_elements,
         (*moved.accesses, *blocks, *window_spill_accesses(nest, device, spills)), moved.streams,
-        registers + waiting.live, in_flight, _spilled(nest, device, costs, registers),
+        registers + waiting.live, in_flight, spilled_registers(nest, device, costs, registers),
         _shared_bytes(nest, device) + moved.together.bytes,
         _stagings(nest, device), moved.together.clocks, reduces,
         0 if matrix is None else products(nest, device), spills, staging_steps(nest),
@@ -365,15 +365,6 @@ def _written_out(nest: Nest, access: Access) -> Number:
     """Elements of an operand that unrolled loops read: compilers fetch them all while a window is on its way."""
     used = nest.facts.loads[access.load].axes
     return nest.extent(tuple(p for p in nest.positions(UNROLL) if nest.loops[p].axis in used))
-
-
-def _spilled(nest: Nest, device: Device, costs: Costs, registers: Number) -> Number:
-    excess = registers - register_cap(nest, device)
-    more: Number = costs.spill_margin
-    for loop in nest.loops:
-        if loop.kind == UNROLL and not nest.spatial(loop.axis):
-            more = choose(loop.extent > 1, costs.spill_margin + costs.spill_unrolled, more)
-    return choose(excess > 0, excess + more, 0)
 
 
 def _shared_bytes(nest: Nest, device: Device) -> Number:
