@@ -246,7 +246,7 @@ def first_fragment_loop(stage: Stage, device: Device) -> int:
     depth = len(stage.loops)
     while depth:
         loop = stage.loops[depth - 1]
-        own = loop.axis in (m, n) or (loop.axis == k and loop.stride < instruction.k)
+        own = loop.axis in (m, n) or (loop.axis == k and bool(np.all(loop.stride < instruction.k)))
         if loop.kind != UNROLL or not own:
             break
         depth -= 1

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.planning import planned
 from rollergen.construct.variants import variants
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
@@ -79,6 +80,22 @@ def test_narrow_weights_are_multiplied_by_matrix_instructions_as_they_are(case, 
     weights, scales = case.k * case.n // (2 if case.weights == "int4" else 1), case.k // case.group * case.n * 2
     whole = weights + scales + (case.k + case.n) * case.m * 2
     assert dict(predict_stage(stage, spec).traffic_bytes)["dram"] <= 1.05 * whole  # columns that overhang
+
+
+NEIGHBOURS = [
+    Narrow(3, 100, 33, "int8", 0), Narrow(17, 72, 34, "int4"), Narrow(1, 96, 50, "int8", 48, turned=True),
+    Narrow(2, 160, 2, "int4", 32, turned=True), Narrow(40, 48, 40, "uint8", 16, "uint8", constant=False),
+    Narrow(1, 512, 96, "int4", 32, "int8", dtype="bfloat16"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["v100", "a100", "h200"])
+@pytest.mark.parametrize("case", NEIGHBOURS)
+def test_first_choices_for_odd_sizes_compute_the_definition(case, device):
+    spec, product = load_device(device), case.expression()
+    made = construct(planned(product, spec), spec, top_k=1)[0].program
+    arrays = drawn(made)
+    assert_values(product, made, interpret(made, arrays, spec).outputs, arrays, None, 2.0**-8)
 
 
 def test_dequantize_is_converted_with_its_zero_points_in_integers():
