@@ -87,7 +87,8 @@ def _conversion(value: Value, dtype: str, k: str, extents: tuple[tuple[str, Boun
 def _converted(value: Value, dtype: str, k: str, ranges: Mapping[str, Bounds]) -> Conversion | None:
     value = _once_rounded(value, dtype)
     if isinstance(value, Cast) and value.dtype == dtype:
-        return _narrow(value.x, dtype, k, ranges) or _shifted(value.x, dtype, k, ranges)
+        inner = _not_widened(value.x)
+        return _narrow(inner, dtype, k, ranges) or _shifted(inner, dtype, k, ranges)
     if not isinstance(value, Binary) or value.op not in _ARITHMETIC or value.dtype != dtype:
         return None
     for inner, column, first in ((value.a, value.b, False), (value.b, value.a, True)):
@@ -114,8 +115,16 @@ def _of_dtype(value: Value, dtype: str) -> Value | None:
     if isinstance(value, Cast) and value.dtype == "float32":
         if value.x.dtype == dtype:
             return value.x
-        return Cast(value.x, dtype) if _within_8_bits(value.x) else None
+        inner = _not_widened(value.x)
+        return Cast(inner, dtype) if _within_8_bits(inner) else None
     return None
+
+
+def _not_widened(value: Value) -> Value:
+    """The integer of 8 bits that `value` is in more of them; else `value` itself."""
+    if isinstance(value, Cast) and value.dtype in ("int16", "int32", "int64") and value.x.dtype in ("int8", "uint8"):
+        return value.x
+    return value
 
 
 def _within_8_bits(value: Value) -> bool:

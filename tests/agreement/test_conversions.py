@@ -98,10 +98,11 @@ def test_first_choices_for_odd_sizes_compute_the_definition(case, device):
     assert_values(product, made, interpret(made, arrays, spec).outputs, arrays, None, 2.0**-8)
 
 
-def test_dequantize_is_converted_with_its_zero_points_in_integers():
+@pytest.mark.parametrize("shifted", [False, True])
+def test_dequantize_is_converted_with_its_zero_points_in_integers(shifted):
     q = rg.tensor("Q", (64, 256), "int8", constant=True)
     scale, zero = rg.tensor("S", (64, 4), "float16", constant=True), rg.tensor("Z", (64, 4), "int8", constant=True)
-    w = rg.ops.dequantize(q, scale, zero, axis=1, block_size=64, dtype="float16")
+    w = rg.ops.dequantize(q, scale, zero if shifted else 0, axis=1, block_size=64, dtype="float16")
     product = rg.ops.matmul(rg.tensor("A", (9, 256), "float16"), w, transpose_b=True)
     (op,) = canonicalize(product).tensor_ops
     assert any(variant.by_matrices for variant in variants(op, A100))
