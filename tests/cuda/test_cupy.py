@@ -217,11 +217,13 @@ def test_shared_memory_above_48_kib_is_opted_into(cupy):
     assert [what[1:] for what in cupy.LOG if what[0] == "attribute"] == [("f", 64 << 10)]  # once for the function
 
 
-def test_tensor_maps_take_the_addresses_of_each_call(cupy, monkeypatch):
-    """Of host arrays, of the GPU's, and where calls are prepared."""
+@pytest.mark.parametrize("box_stores", [False, True])
+def test_tensor_maps_take_the_addresses_of_each_call(cupy, monkeypatch, box_stores):
+    """Of host arrays, of the GPU's, and where calls are prepared; that of the output, too, where it has a map."""
     monkeypatch.setenv("FAKE_GPU", H200)
     device = load_device("h200")
-    made = planned(matmul(72, 200, 80), device, MatrixPlan("wgmma", 1, 8, 1, 1, 4, 3, boxes=True))
+    plan = MatrixPlan("wgmma", 1, 8, 1, 1, 4, 3, boxes=True, box_stores=box_stores)
+    made = planned(matmul(72, 200, 80), device, plan)
     source, runtime = emit(made, device, "cuda"), CudaRuntime()
     session = CudaSession(runtime, runtime.compile(source.text), source.launches)
     random = np.random.default_rng(0)
