@@ -106,15 +106,16 @@ def sums_stage(op: TensorOp, device: Device) -> Stage:
 
 
 def combine_stage(op: TensorOp, device: Device, rules: AlignmentRules) -> Stage:
-    """The cheapest stage that sums the parts of a split reduction (few of them, adjacent outputs)."""
+    """The cheapest stage that sums the parts of a split reduction (few of them, adjacent outputs); of tuples, which
+    take many instructions each, threads may share the parts."""
     stages = []
     for roles in contraction_roles(op):
         make = lambda plan, roles=roles: contraction_stage(op, roles, plan, device, rules, "combine")
         points = aligned_tiles(combining_tiles(op, roles, device, rules), Tally())
         parts = op.axis(roles.k).extent
         stages += assembled(plans(ContractionPlan, points, kc=parts), make, "combine")
-    if not stages:
-        stages = _stages(op, reduction_plans(op, device, rules, Tally()), device, "combine")
+    if not stages or op.components > 1:
+        stages += _stages(op, reduction_plans(op, device, rules, Tally()), device, "combine")
     return cheapest(stages, device)
 
 
