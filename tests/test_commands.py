@@ -65,13 +65,19 @@ def test_the_commands_of_the_models_page_run(tmp_path, monkeypatch):
     onnx = pytest.importorskip("onnx")
     numpy = pytest.importorskip("numpy")
     monkeypatch.chdir(tmp_path)
-    value = lambda name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, 4])
-    node = onnx.helper.make_node("Relu", ["x"], ["y"])
-    graph = onnx.helper.make_graph([node], "one", [value("x")], [value("y")])
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)]), "model.onnx")
+
+    def save(rows):
+        value = lambda name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [rows, 4])
+        node = onnx.helper.make_node("Relu", ["x"], ["y"])
+        graph = onnx.helper.make_graph([node], "one", [value("x")], [value("y")])
+        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)]), "model.onnx")
+
     numpy.save("x.npy", numpy.full((4, 4), -1, "float32"))
     told = [one for one in commands(ROOT / "docs" / "models.md", "rollergen") if "model.onnx" in one]
-    assert len(told) == 2 and all(ok(*shlex.split(one)[1:]) for one in told)
+    assert len(told) == 3
+    for one in told:
+        save("batch" if "batch=" in one else 4)
+        assert ok(*shlex.split(one)[1:])
     assert (numpy.load("y.npy") == 0).all() and "<svg" in (tmp_path / "report.html").read_text()
 
 

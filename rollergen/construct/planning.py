@@ -45,13 +45,20 @@ def planned(
 
     Raises DtypeError for float64 on a device that has no instruction for it.
     """
-    given = None if inputs is None else tuple(inputs)
-    return _planned(outputs if isinstance(outputs, Tensor) else tuple(outputs), device, options, given)
+    wanted = outputs if isinstance(outputs, Tensor) else _listed(outputs)
+    given = None if inputs is None else _listed(inputs)
+    if wanted is None or (given is None and inputs is not None):
+        return _planned(outputs, device, options, inputs)  # which says what is wrong
+    return _remembered(wanted, device, options, given)
 
 
-@lru_cache(maxsize=32)
+def _listed(tensors: object) -> tuple[Tensor, ...] | None:
+    listed = isinstance(tensors, (list, tuple)) and all(isinstance(one, Tensor) for one in tensors)
+    return tuple(tensors) if listed else None  # type: ignore[arg-type]
+
+
 def _planned(
-    outputs: Tensor | tuple[Tensor, ...], device: Device, options: BuildOptions, inputs: tuple[Tensor, ...] | None
+    outputs: Tensor | Sequence[Tensor], device: Device, options: BuildOptions, inputs: Sequence[Tensor] | None
 ) -> Graph:
     def seconds(graph: Graph) -> float:
         from rollergen.construct.choose import construct  # which nothing needs that has one cut
@@ -77,6 +84,9 @@ def _planned(
     if not any(op.inner for op in canonicalize(outputs, inputs, whole).tensor_ops):
         return apart
     return min((canonicalize(outputs, inputs, whole, seconds, bare), apart), key=seconds)
+
+
+_remembered = lru_cache(maxsize=32)(_planned)
 
 
 def _refuse_float64(graph: Graph, device: Device) -> None:

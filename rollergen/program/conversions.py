@@ -75,7 +75,7 @@ def conversion_of(op: TensorOp, value: Value, dtype: str, k: str) -> Conversion 
     return _conversion(value, dtype, k, tuple(op.ranges().items()))
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=256)
 def _conversion(value: Value, dtype: str, k: str, extents: tuple[tuple[str, Bounds], ...]) -> Conversion | None:
     ranges = dict(extents)
     found = _converted(value, dtype, k, ranges)

@@ -11,6 +11,7 @@ from rollergen.program.model import facts as model_facts
 from rollergen.program.model import lane_rows as model_lane_rows
 from rollergen.program.model import moved as model_moved
 from rollergen.program.model import nest as model_nest
+from rollergen.program.model import occupancy as model_occupancy
 from rollergen.program.model import predict_stage
 from rollergen.program.model import price as model
 from rollergen.program.model import reuse as model_reuse
@@ -182,7 +183,7 @@ MUTATIONS = {
     "one block at a time": (model, "resident_blocks", lambda *a: (True, 1)),
     "a warp is one thread": (model_arithmetic, "slot_clocks", lambda nest, device: slots(nest, device) / nest.lockstep),
     "vectors have one lane": (model_arithmetic, "slot_clocks", lambda nest, device: slots(nest, device) * nest.lanes),
-    "registers never run out": (model_work, "register_cap", lambda nest, device: 10**6),
+    "registers never run out": (model_occupancy, "register_cap", lambda nest, device: 10**6),
     "separate chains are one": (model_work, "_chain", lambda nest, steps: steps),
     "everything survives in a cache": (model_reuse, "survival", lambda fill, costs: fill * 0 + 1.0),
     "nothing survives in a cache": (model_reuse, "survival", lambda fill, costs: fill * 0.0),
