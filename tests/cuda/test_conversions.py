@@ -70,6 +70,7 @@ def test_cuda_text_computes_what_the_interpreter_computes(name, weights_first):
     assert same_bits(got["C"], wanted["C"])
 
 
+@pytest.mark.every(2)
 @on_host
 @pytest.mark.parametrize("kind", ["int8", "uint8", "int4", "uint4"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

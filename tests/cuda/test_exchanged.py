@@ -58,6 +58,7 @@ ODD_ROWS = {
 }  # fmt: skip
 
 
+@pytest.mark.every(3)
 @on_host
 @pytest.mark.parametrize("name", CASES)
 def test_cuda_text_computes_what_the_interpreter_computes(name):
@@ -65,6 +66,7 @@ def test_cuda_text_computes_what_the_interpreter_computes(name):
     assert made.stages[0].store.vector == 8 and "exchange_results(" in source.text
 
 
+@pytest.mark.every(3)
 @on_host
 @pytest.mark.parametrize("name", ODD_ROWS)
 def test_results_in_odd_rows_are_exchanged_across_rows(name):

@@ -72,6 +72,7 @@ def test_tiles_of_threes_are_tried_where_rows_are_threes_of_the_instruction(m, t
     assert any(extent % 3 == 0 for extent in tried) == (-(-m // 64) % 3 == 0 if wide else threes)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("on", ["a100", "h200"])
 @pytest.mark.parametrize("m", [1, 16, 48, 64])
 @pytest.mark.parametrize("k, n", [(4096, 4096), (11008, 4096), (4096, 11008)])

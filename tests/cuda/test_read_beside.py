@@ -89,6 +89,7 @@ def agree(device, expression, made, mode=0):
     return source, done
 
 
+@pytest.mark.every(3)
 @on_host
 @pytest.mark.parametrize("name", CASES)
 def test_all_readers_agree_on_what_is_read_in_vectors(name):

@@ -190,6 +190,7 @@ def test_chunks_hold_what_their_columns_say():
     assert split_chain(op, roles.key, roles.column, 300) is None  # one chunk
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("device", ["v100", "a100", "h200"])
 @pytest.mark.parametrize("heads, rows, shared", [(64, 1, 1), (16, 4, 1), (32, 1, 8)])
 def test_decoding_is_two_kernels_that_read_keys_and_values_once(device, heads, rows, shared):
