@@ -24,22 +24,17 @@ for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benches.names import network_names
+from benches.names import with_networks
 
 
 def asked() -> argparse.Namespace:
-    """The command line's options.  A name that no network has ends the run."""
-    names = network_names()
+    """The command line's options."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(names)}; all unless given")
     parser.add_argument("--device", help="one that need not be present: construct and predict alone")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--no-profile", action="store_true", help="the model's first choices")
-    options = parser.parse_args()
-    if unknown := [name for name in options.names if name not in names]:
-        parser.error(f"{unknown[0]!r} is none of {', '.join(names)}")
-    return options
+    return with_networks(parser)
 
 
 if __name__ == "__main__":

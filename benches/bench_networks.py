@@ -22,23 +22,18 @@ for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"
     os.environ[name] = "1"
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benches.names import network_names
+from benches.names import with_networks
 
 WAYS = ("torch", "onnx", "dynamo")
 
 
 def asked() -> argparse.Namespace:
-    """The command line's options.  A name that no network has ends the run."""
-    names = network_names()
+    """The command line's options."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(names)}; all unless given")
     parser.add_argument("--device", default="v100", help="one that need not be present (v100 unless given)")
     parser.add_argument("--run", action="store_true", help="on the CPU, at small sizes")
     parser.add_argument("--from", dest="ways", action="append", choices=WAYS, help="again for several; torch and onnx")
-    options = parser.parse_args()
-    if unknown := [name for name in options.names if name not in names]:
-        parser.error(f"{unknown[0]!r} is none of {', '.join(names)}")
-    return options
+    return with_networks(parser)
 
 
 if __name__ == "__main__":
