@@ -46,7 +46,8 @@ class Kernel:
     outputs); ``out=`` writes into the caller's instead and returns it.  Kernels for CUDA also take
     arrays of the GPU (CuPy's, torch's, any with DLPack or ``__cuda_array_interface__``), and then
     return at once: the launches stand in ``stream``, or the current one.  Calls are thread-safe: every
-    thread has temporaries of its own, allocated at its first call and reused.  A call raises ArgumentError for what is
+    thread has temporaries of its own, allocated at its first call and reused.  So a signal handler must not call the
+    kernel that it may have interrupted in its thread.  A call raises ArgumentError for what is
     no such array or too few of them, ShapeError, DtypeError, and DeviceError where the device is not present.
 
     Constant tensors (weights) are packed at the first call, and again when another array object is passed, when the
