@@ -215,14 +215,15 @@ class _Text:
             yield from self._written(outputs)
         else:
             yield from self._results(inputs, outputs)
+        # Last: any function before may be interrupted by a signal's handler that makes a call of its own.
+        yield from (f" cell_{a}[()] = {a}" for a in inputs if a in self.scalars)
         yield f" if not made({', '.join(map(self._host, names))}): return None" if self.made else " run()"
         yield f" return {', '.join(outputs)}"
 
     def _number(self, a: str) -> Iterator[str]:
-        """An integer of the call, written into the cell that launches read."""
+        """An integer of the call."""
         yield f" if {a}.__class__ is not int: {a} = number_{a}({a})"
         yield f" if not low_{a} <= {a} <= high_{a}: return None"
-        yield f" cell_{a}[()] = {a}"
         yield from () if self.made else self._set(a)
 
     def _array(self, a: str) -> Iterator[str]:
