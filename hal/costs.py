@@ -41,7 +41,7 @@ COSTS: Mapping[str, Cost] = {
     "issue_per_clock": cost("instructions that one unit issues in one clock (default: one for each scheduler)"),
     "integer_per_clock": cost(
         "instructions of integer arithmetic that one unit executes in one clock, where tiles of a matrix "
-        "instruction's factors are gathered (default: as many as it issues)",
+        "instruction's factors are gathered, or converted from integers (default: as many as it issues)",
     ),
     "thread_issue_clocks": cost("clocks between two instructions of one thread (of the threads of one lockstep)"),
     "loop_instructions": cost("instructions of one iteration of a rolled loop beside its body"),

@@ -46,9 +46,9 @@ class Kernel:
     outputs); ``out=`` writes into the caller's instead and returns it.  Kernels for CUDA also take
     arrays of the GPU (CuPy's, torch's, any with DLPack or ``__cuda_array_interface__``), and then
     return at once: the launches stand in ``stream``, or the current one.  Calls are thread-safe: every
-    thread has temporaries of its own, allocated at its first call and reused.  So a signal handler must not call the
-    kernel that it may have interrupted in its thread.  A call raises ArgumentError for what is
-    no such array or too few of them, ShapeError, DtypeError, and DeviceError where the device is not present.
+    thread has temporaries of its own, allocated at its first call and reused.  So a signal handler must not call a
+    kernel with constant tensors that it may have interrupted.  A call raises ArgumentError for what is no such array
+    or too few of them, ShapeError, DtypeError, and DeviceError where the device is not present.
 
     Constant tensors (weights) are packed at the first call, and again when another array object is passed, when the
     object refers to other memory (``weights.data = ...``), and when torch has counted a change of the tensor in
@@ -263,8 +263,7 @@ class Kernel:
         given, out = self._arranged(arrays, named)
         call = partial(self, *out, *given) if self._updates else partial(self, *given, out=out)
         call()
-        walls: list[float] = []
-        events: list[float] = []
+        walls, events = list[float](), list[float]()
         session = self._session()
         for _ in range(rounds):
             start = time.perf_counter()
@@ -276,8 +275,8 @@ class Kernel:
                 events += [event] if event is not None else []
             finally:
                 session.release(self._names)
-        device_s = median(events) if events else None
-        return Timing(median(walls), device_s, rounds, cache_state(self.program, self.device))
+        event_s = median(events) if events else None
+        return Timing(median(walls), event_s, rounds, cache_state(self.program, self.device))
 
     def explain(self, as_dict: bool = False, brief: bool = False) -> Any:
         """Why the kernel is as it is: text (`brief` has the essentials), or the same facts as plain dicts and lists.
@@ -292,10 +291,7 @@ class Kernel:
         facts = self._facts()
         if brief and not as_dict:
             return f"{self.signature}\n{brief_text(facts)}"
-        facts |= {
-            "construction": list(self._growth()),
-            "assumed": list(assumed_figures(self.program, self.device)),
-        }
+        facts |= {"construction": list(self._growth()), "assumed": list(assumed_figures(self.program, self.device))}
         return facts if as_dict else f"{self.signature}\n{explanation_text(facts)}"
 
     def _facts(self) -> dict[str, Any]:

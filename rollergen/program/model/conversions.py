@@ -30,9 +30,6 @@ _PAIRS = 2
 """Instructions of one further operation: one for each pair."""
 _COLUMN = 1
 """Instructions that put what is the same for all neighbours into both halves of a register."""
-_INTEGERS = 64
-"""Integer instructions of a unit in a clock, by lanes (CUDA C++ Programming Guide, "Arithmetic Instructions": logical
-operations, shifts and permutations of bytes, compute capabilities 7.0 to 9.0)."""
 
 
 class Converting(NamedTuple):
@@ -45,13 +42,14 @@ class Converting(NamedTuple):
 NOTHING_CONVERTED = Converting(0, 0)
 
 
-def converting_clocks(work: Converting, device: Device) -> Number:
-    """Clocks of a unit for one execution width's: integers and floats have pipes of their own."""
+def converting_clocks(work: Converting, device: Device, integer_per_clock: float) -> Number:
+    """Clocks of a unit for one execution width's: integers, so many of which it executes in a clock, and floats have
+    pipes of their own."""
     if is_nothing(work.integer):
         return 0
     pairs = [one.per_clock for one in device.instructions if one.name == "hfma2"]
     rate = max(pairs, default=main_instruction(device, "float32").per_clock)
-    return most(work.integer * (device.execution_width / _INTEGERS), work.floating * (device.execution_width / rate))
+    return most(work.integer / integer_per_clock, work.floating * (device.execution_width / rate))
 
 
 def conversion_accesses(

@@ -30,7 +30,8 @@ def arithmetic_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> N
     instruction = device.instruction(nest.stage.compute.instruction)
     if instruction.is_matrix:
         clocks = clocks + nest.warps * work.products * product_clocks(nest, device)
-        clocks = clocks + nest.warps * converting_clocks(work.converting, device)
+        integers = costs.integer_per_clock or issue_rate(device, costs)
+        clocks = clocks + nest.warps * converting_clocks(work.converting, device, integers)
     narrow = nest.lanes * 2 <= instruction.lanes
     each = costs.spill_narrow_clocks if narrow else costs.spill_clocks
     return clocks + nest.warps * each * work.spilled * work.steps
