@@ -126,7 +126,7 @@ def test_devices_with_asynchronous_copies_keep_several_tiles_under_way():
 @pytest.mark.parametrize("name", ["v100", "a100", "h200"])
 def test_a_gathered_image_is_fetched_along_its_pixels_and_one_whose_channels_lie_inside_along_these(name):
     for case, role in (("convolution, NCHW", "spatial"), ("convolution, NHWC", "reduce")):
-        ranked = construct(canonicalize(CASES[case]), load_device(name), top_k=20)
-        (stage,) = next(one.program.stages for one in ranked if len(one.program.stages) == 1)  # as the image lies
+        ranked = construct(canonicalize(CASES[case]), load_device(name), top_k=200)  # the fastest turn it first
+        (stage,) = next(one.program.stages for one in ranked if len(one.program.stages) == 1)
         (image,) = (copy for copy in stage.copies if stage.load(copy).buffer.name == "X")
         assert image.along == image.order[-1] and stage.op.axis(image.along).role == role
