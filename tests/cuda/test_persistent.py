@@ -62,6 +62,17 @@ def test_any_number_of_blocks_computes_all_outputs(launched):
     assert_agree(expression, made, emit(made, H200, "cuda"), MODES)
 
 
+@on_host
+@pytest.mark.parametrize("columns", [136, 72], ids=["several columns of blocks", "one"])
+@pytest.mark.parametrize("depth", [3, 4])
+@pytest.mark.parametrize("box_stores", [False, True])
+def test_outputs_of_one_tile_each_come_ahead_too(columns, depth, box_stores):
+    expression = matmul(136 * 3 + 128, 40, columns)
+    made = of_units(2, expression, replace(PLAN, fn=8, depth=depth, group_rows=0, box_stores=box_stores))
+    assert made.stages[0].launched_blocks == 2 and all(copy.boxes for copy in made.stages[0].copies)
+    assert_agree(expression, made, emit(made, H200, "cuda"), MODES)
+
+
 FAULTS = {
     "the last tile is never free": (r"free_tile\(freed \+ 3\);", ""),
     "the last tile is free while products read it": (

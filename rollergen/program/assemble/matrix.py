@@ -110,7 +110,7 @@ def matrix_stage(
     instruction = device.instruction(plan.instruction)
     loops = _loops(op, roles, plan, instruction)
     first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
-    swizzled = len(_grid(loops)) > 1
+    ordered = len(_grid(loops)) > 1 or (plan.persistent and bool(_grid(loops)))
     operands = matrix_operands(op, axes_of(roles), instruction)
     copies = _copies(op, roles, plan, device, rules, loops, first_inner, operands)
     producer = plan.producer and bool(copies) and all(copy.boxes for copy in copies)
@@ -123,7 +123,7 @@ def matrix_stage(
         copies=copies,
         store=_store(op, roles, instruction, plan.fn, rules),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
-        block_order=_order(plan, loops, device, producer) if swizzled else BlockOrder(),
+        block_order=_order(plan, loops, device, producer) if ordered else BlockOrder(),
     )
     return _storing_boxes(made, roles, plan, device) if plan.box_stores else made
 
@@ -142,12 +142,15 @@ def _storing_boxes(stage: Stage, roles: Roles, plan: MatrixPlan, device: Device)
 
 
 def _order(plan: MatrixPlan, loops: list[Loop], device: Device, producer: bool) -> BlockOrder:
-    """The order of a grid of two loops or more."""
+    """The order of a grid; one loop alone has no groups of rows, and no blocks below each other."""
+    grid = _grid(loops)
+    group = plan.group_rows if len(grid) > 1 else 0
     if not producer:
-        return BlockOrder(plan.group_rows)
-    launched, group, rows = _launched(plan, loops, device), plan.group_rows, _grid(loops)[-2].extent
-    if not plan.cluster:
+        return BlockOrder(group)
+    launched = _launched(plan, loops, device)
+    if not plan.cluster or len(grid) == 1:
         return BlockOrder(group, launched)
+    rows = grid[-2].extent
     cluster = plan.cluster * ((rows % plan.cluster == 0) & (launched % plan.cluster == 0))
     return BlockOrder(group or cluster, launched, cluster)
 
@@ -196,7 +199,8 @@ def _loops(op: TensorOp, roles: Roles, plan: MatrixPlan, instruction: Instructio
         *own(m, UNROLL, True), *own(n, UNROLL, True),
         *k[3:],
     ]  # fmt: skip
-    return useful(nest)
+    rings = plan.boxes and plan.persistent  # of tiles of several outputs, also where each has one
+    return [loop for loop in nest if loop in useful([loop]) or (rings and loop is k[0])]
 
 
 def _copies(
