@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from math import exp, log
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -31,6 +31,7 @@ from rollergen.bench.suites import Entry
 from rollergen.build import Terms, terms_of
 from rollergen.candidates import proposed
 from rollergen.construct.planning import planned
+from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
 from rollergen.gate.narrowing import program_accuracies
 from rollergen.measure.outcome import Outcome
@@ -41,10 +42,16 @@ NAME = "candidates"
 COUNT = 10
 
 
-def drafted(entry: Entry, on: Machine) -> tuple[Terms, Graph, tuple[Outcome, ...]]:
-    """What a build would measure."""
+class Makes(Protocol):
+    """What makes an expression, such as an `Entry`."""
+
+    def make(self) -> Tensor: ...
+
+
+def drafted(entry: Makes, on: Machine, count: int = COUNT) -> tuple[Terms, Graph, tuple[Outcome, ...]]:
+    """What a build would measure, ``count`` programs at most."""
     options = BuildOptions()
-    terms = replace(terms_of(on.device, COUNT, "auto", options), varied=True)
+    terms = replace(terms_of(on.device, count, "auto", options), varied=True)
     graph = planned(entry.make(), on.device, options)
     return terms, graph, proposed(partial(terms.drafted, graph), terms.count, on.device, options)
 
@@ -57,7 +64,7 @@ def row(entry: Entry, on: Machine, timer: Timer) -> Row:
         inputs = on.inputs(next(iter(kernels.values())))
         arrays = on.arrays(inputs)
         want, _ = reference(entry, inputs)
-        programs = [_facts(one, on) for one in found]
+        programs = [facts(one, on) for one in found]
         calls: dict[str, Any] = {}
         for rank, kernel in kernels.items():
             got = on.tensor(kernel(*arrays))
@@ -87,15 +94,15 @@ def _undefined() -> Any:
     raise AssertionError("asked for only where a kernel is explained or saved")
 
 
-def _facts(one: Outcome, on: Machine) -> Row:
+def facts(one: Outcome, on: Machine) -> Row:
     limiters = [
         [(limit.name, round(1e6 * float(limit.seconds), 2)) for limit in stage.limiters]
         for stage in predict(one.program, on.device).stages
         if not stage.once
     ]
     launches = [(launch.blocks, launch.threads, launch.dynamic_bytes) for launch in one.source.launches]
-    facts: Row = {"rank": one.rank, "predicted_us": round(1e6 * one.predicted_s, 3), "launches": launches}
-    return {**facts, "limiters": limiters, "problems": one.problems}
+    found: Row = {"rank": one.rank, "predicted_us": round(1e6 * one.predicted_s, 3), "launches": launches}
+    return {**found, "limiters": limiters, "problems": one.problems}
 
 
 def mean(values: list[float]) -> float | None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import rollergen as rg
-from benches.gpu import check, collect, compare, dry, machine, predict, report, rows, run, transfer
+from benches.gpu import check, collect, compare, dry, machine, narrow, predict, report, rows, run, transfer
 from benches.gpu.rows import COMPLETE, LOST, STOPPED, UNFINISHED
 from benches.gpu.timer import IN_A_ROW_S, MOST_IN_A_ROW, Timer
 from rollergen.errors import RollergenError
@@ -205,6 +205,32 @@ def test_a_wrong_kernel_is_found_and_not_timed(words, tmp_path, monkeypatch):
     assert kept(tmp_path, "report")["not right, or not timed"] == [
         {"operator": f"gpu:{SAMPLE[1]}", "state": row["state"]}
     ]
+
+
+NARROW = ["int8 1x256x136", "int4 24x256x136"]
+
+
+@on_host
+def test_products_with_narrow_weights_are_held_to_the_product_of_the_widened_ones(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(narrow, "COUNT", 1)
+    words = [*words[:-2], *NARROW]
+    assert narrow.main(words) == COMPLETE
+    for row in kept(tmp_path, "narrow")["rows"]:
+        (program,) = row["programs"]
+        assert row["state"] == "timed" and program["wrong"] == 0 and program["apart"] < 1e-3
+        assert {"warm", "cold"} <= program.keys() and program["predicted_us"] > 0
+    table = capsys.readouterr().out.splitlines()[-len(NARROW) :]
+    assert [line[:20].strip() for line in table] == NARROW
+
+    right = narrow.operands
+
+    def other_scales(case, where):
+        x, stored, s, w = right(case, where)
+        return x, stored, s.roll(1, dims=1), w
+
+    monkeypatch.setattr(narrow, "operands", other_scales)
+    assert narrow.main([*words, "--again"]) == 1
+    assert [row["state"] for row in kept(tmp_path, "narrow")["rows"]] == ["wrong: 1 of 1 programs"] * 2
 
 
 def test_integers_of_inputs_are_not_all_zero(words):
