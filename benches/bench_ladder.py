@@ -80,7 +80,7 @@ def main() -> int:
 
 def _first(left_out: str) -> RProgram:
     """The first choice where one of the switches is off."""
-    shapes = CodeShapes(**{"box_copies": True, **({left_out: False} if left_out else {})})
+    shapes = CodeShapes(**({left_out: False} if left_out else {}))
     graph = canonicalize(matmul(SIDE, SIDE, SIDE, "bfloat16", transpose_b=True))
     return construct(graph, H200, BuildOptions(shapes=shapes), 1)[0].program
 

@@ -5,7 +5,6 @@ float16.  ``bound``: the larger of all operands and results once at the rate of 
 products at the rate of the fastest instruction for them in the spec.  ``work``: the first choice's predicted time but
 for its launches, over that bound; ``whole``: with them.  ``binding``: the largest limiter of its longest stage.
 
-``--boxes``: factors may come by the copy engine, to clusters of blocks (`CodeShapes.box_copies`).
 ``--keep``: benches/results/rows.json.  Exits with 1 where ``work`` is beyond 1.3.
 """
 
@@ -29,7 +28,6 @@ from rollergen.options import BuildOptions
 from rollergen.program.model import predict
 from rollergen.program.model.launching import launch_us
 from rollergen.research import planned
-from rollergen.tile.rules import CodeShapes
 
 ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 SIDES = ((4096, 4096), (11008, 4096), (4096, 11008))
@@ -95,10 +93,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", default="a100,h200")
     parser.add_argument("--rows", default=",".join(map(str, ROWS)))
-    parser.add_argument("--boxes", action="store_true")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
-    found, built = [], BuildOptions(shapes=CodeShapes(box_copies=options.boxes))
+    found, built = [], BuildOptions()
     for name in options.devices.split(","):
         device = load_device(name)
         print(f"{name}\n   m      k      n   bound    time launch   work  whole  binding          chosen")

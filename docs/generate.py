@@ -162,7 +162,14 @@ LIMITERS: dict[str, tuple[Callable, str]] = {
         "B W (instructions that gather / integers a clock + their wavefronts), beside matrix instructions",
     ),
     "late tiles": (latency.late_tiles, "R x waits for late tiles, of blocks that have a unit each"),
-    "next blocks": (entering.entering, "(blocks started - 1) x clocks of a first tile, where each has its unit alone"),
+    "next blocks": (
+        entering.entering,
+        "(blocks started - 1) x clocks from a block's end to the next one's first tile, where each has its unit alone",
+    ),
+    "results": (
+        entering.entering,
+        "B x clocks of exchanges and stores, and of bytes beyond the unit, of blocks that have a unit each",
+    ),
     "staging": (entering.entering, "R x staged windows x clocks"),
     "tiles": (entering.entering, "B x register tiles x clocks, more at ragged edges"),
     "blocks": (entering.entering, "B x clocks"),

@@ -140,6 +140,7 @@ COSTS: Mapping[str, Cost] = {
     "miss_window": cost("instructions within which misses overlap"),
     "tile_clocks": cost("clocks of entering and leaving one register tile"),
     "block_clocks": cost("clocks of starting one block on a unit"),
+    "next_block_clocks": cost("clocks from the end of a block that has a unit for itself to the start of the next one"),
     "edge_clocks": cost("clocks for each element of a tile that overhangs its tensor, or result that goes out alone"),
     "guard_instructions": cost("instructions of one bound that an access is tested for"),
     "gather_clocks": cost("clocks for each element that a lane loop loads or stores by itself"),

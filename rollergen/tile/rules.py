@@ -82,7 +82,7 @@ class CodeShapes:
     dot_products: bool = True
     asynchronous_copies: bool = True
     asynchronous_products: bool = True
-    box_copies: bool = False
+    box_copies: bool = True
     producers: bool = True
     persistent_grids: bool = True
     clusters: bool = True

@@ -190,6 +190,23 @@ def test_stores_in_boxes_are_chosen_where_they_are_faster_and_never_where_they_a
     assert from_text(to_text(found[0])) == found[0]
 
 
+def results_clocks(made):
+    return {one.name: one.clocks for one in predict_stage(made.stages[0], H200).limiters}.get("results", 0)
+
+
+def test_storing_is_on_top_where_a_block_has_its_unit_for_itself_and_less_where_the_engine_stores():
+    wide, k = replace(PLAN, fn=32, depth=4), 512
+    by_threads, by_engine, crowded = (
+        results_clocks(planned(matmul(4096, k, 4096), H200, plan))
+        for plan in (replace(wide, box_stores=False), wide, replace(PLAN, fm=1, fn=8, depth=3, box_stores=False))
+    )
+    assert crowded == 0 < by_engine < by_threads / 2
+    outputs = -(-(4096 // 128) * (4096 // 256) // H200.units)
+    leaving = outputs * 2 * 128 * 256 / H200.layer("l2").bytes_per_clock  # bytes of results
+    assert leaving < by_threads < 3 * leaving
+    assert results_clocks(planned(matmul(4096, 2 * k, 4096), H200, replace(wide, box_stores=False))) == by_threads
+
+
 def test_threads_are_predicted_to_run_fewer_instructions_and_blocks_to_hold_the_buffer():
     made = planned(matmul(4096, 512, 4096), H200, replace(PLAN, fn=32, depth=4))
     apart = planned(matmul(4096, 512, 4096), H200, replace(PLAN, fn=32, depth=4, box_stores=False))

@@ -32,7 +32,7 @@ from tests.cuda.beside import H200, MODES, NAMES, assert_agree, compiled, drawn,
 from tests.cuda.host import seeded
 from tests.matrices import T, gated, matmul, nhwc_convolution, planned
 
-BOXES = BuildOptions(shapes=CodeShapes(box_copies=True))
+BOXES, COPIES = BuildOptions(), BuildOptions(shapes=CodeShapes(box_copies=False))
 RING = MatrixPlan("wgmma", 1, 16, 2, 1, 4, 4, boxes=True)
 
 
@@ -287,8 +287,8 @@ def test_a_device_without_a_copy_engine_refuses_boxes():
 
 def test_boxes_are_chosen_where_they_are_allowed_and_never_else():
     graph = canonicalize(matmul(4096, 4096, 4096, "bfloat16"))
-    alone = BuildOptions(shapes=CodeShapes(box_copies=True, producers=False))
-    every = [construct(graph, H200, options, 1)[0].program.stages[0] for options in (BOXES, alone, BuildOptions())]
+    alone = BuildOptions(shapes=CodeShapes(producers=False))
+    every = [construct(graph, H200, options, 1)[0].program.stages[0] for options in (BOXES, alone, COPIES)]
     assert [all(copy.boxes for copy in one.copies) for one in every] == [True, True, False]
     assert [one.compute.producer for one in every] == [True, False, False]
     seconds = [predict_stage(one, H200).seconds for one in every]

@@ -129,7 +129,7 @@ def test_a_persistent_program_and_its_launch_are_kept_as_they_are():
 
 def first_choice(**shapes):
     graph = canonicalize(matmul(4096, 4096, 4096, "bfloat16"))
-    options = BuildOptions(shapes=CodeShapes(box_copies=True, clusters=False, **shapes))
+    options = BuildOptions(shapes=CodeShapes(clusters=False, **shapes))
     return construct(graph, H200, options, 1)[0].program
 
 
@@ -142,9 +142,20 @@ def test_persistent_grids_are_chosen_where_they_are_allowed_and_save_the_wait_be
     between = {one.name: one.seconds for one in bare.limiters}["next blocks"]
     starts = -(-persistent.blocks // H200.units) - 1
     tile = sum(2 * np.prod(persistent.buffer_shape(copy, block=True)) for copy in persistent.copies)
-    clocks = costs_of(H200).exposed_staging_clocks + tile / H200.layer("l2").bytes_per_clock
+    costs = costs_of(H200)
+    clocks = costs.next_block_clocks + costs.exposed_staging_clocks + tile / H200.layer("l2").bytes_per_clock
     assert between == pytest.approx(starts * clocks / (H200.clock_mhz * 1e6), rel=1e-3)
     assert bare.seconds - with_it.seconds == pytest.approx(between, rel=0.05)
+
+
+def test_the_blocks_of_a_cluster_wait_for_each_other_s_start():
+    plans = [replace(PLAN, fn=32, persistent=False, cluster=cluster) for cluster in (0, 2)]
+    stages = [planned(matmul(4096, 512, 4096), H200, plan).stages[0] for plan in plans]
+    alone, clustered = ({one.name: one.clocks for one in predict_stage(one, H200).limiters} for one in stages)
+    starts = -(-stages[0].blocks // H200.units) - 1
+    more = clustered["next blocks"] - alone["next blocks"]
+    halved = 2 * 256 * 64 / 2 / H200.layer("l2").bytes_per_clock  # of the tile that both read
+    assert more == pytest.approx(starts * (costs_of(H200).next_block_clocks - halved), rel=1e-3)
 
 
 @compiled

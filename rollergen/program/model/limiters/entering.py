@@ -8,6 +8,7 @@ from rollergen.program.model.facts import Operand
 from rollergen.program.model.lanes import masks_loads, masks_stores
 from rollergen.program.model.limiters.latency import first_tile_clocks
 from rollergen.program.model.limiters.limit import ADDS, OVERLAPS, Limit
+from rollergen.program.model.limiters.paths import result_clocks
 from rollergen.program.model.nest import Nest, Waves
 from rollergen.program.model.numeric import Number, ceil_div, choose
 from rollergen.program.model.work import Work
@@ -16,15 +17,20 @@ from rollergen.program.rprogram import LANE
 
 def entering(nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves) -> list[Limit]:
     """Clocks of steps that stage windows, of register tiles, of blocks.  Nothing hides them, but that of blocks' starts
-    others of the same unit do, where it has several.  Where it has one, nothing runs until the first tile of the next
-    one's ring is there."""
+    others of the same unit do, where it has several.  Where it has one, nothing is computed while results are stored,
+    nor until the next one has begun (a cluster's: all of them) and the first tile of its ring is there."""
     rounds = ceil_div(waves.per_unit, waves.resident)
-    between = choose(waves.resident > 1, 0, (waves.starts - 1) * first_tile_clocks(device, costs, work))
+    alone = (waves.resident == 1) & any(copy.asynchronous for copy in nest.stage.copies)
+    cluster = nest.stage.block_order.cluster
+    started = costs.next_block_clocks * choose(cluster > 1, 2, 1) + first_tile_clocks(device, costs, work)
+    between = choose(alone, (waves.starts - 1) * started, 0)
+    stored = choose(alone, waves.per_unit * result_clocks(nest, device, costs, work), 0)
     return [
         ("staging", rounds * work.window_steps * costs.unhidden_step_clocks, ADDS),
         ("tiles", waves.per_unit * tile_clocks(nest, device, costs, work), ADDS),
         ("blocks", waves.starts * costs.block_clocks, ADDS if nest.lockstep == 1 else OVERLAPS),
         ("next blocks", between, ADDS),
+        ("results", stored, ADDS),
     ]
 
 

@@ -38,14 +38,16 @@ def late_tiles(device: Device, costs: Costs, work: Work, busy: Number, resident:
     """Clocks of one block during which it waits for tiles that were asked for ahead of their use, and are late.
 
     The steps between hide what they take (Little's law): ``busy`` are the clocks that its unit is at work while this
-    block does all its steps, and those of as many others as are ``resident``.  On its way is a tile for a load's
-    latency and, copied past the registers, for as long as the tiles of all of these take at the unit's share of the
-    rate at which they come in (products by wgmma on an H100: .75 of the time with one tile more on its way)."""
+    block does all its steps, and those of as many others as are ``resident``; no step is shorter than its tiles take
+    to come in.  On its way is a tile for a load's latency and, copied past the registers, for as long as the tiles of
+    all of these take at the unit's share of the rate at which they come in (products by wgmma on an H100: .75 of the
+    time with one tile more on its way)."""
     late: Number = 0
     rate = incoming_bytes_per_clock(device)
     for passes, depth, bytes_ in work.stagings:
-        on_its_way = costs.exposed_staging_clocks + (resident * bytes_ / rate if rate else 0)
-        hidden = (depth - 1) * busy / most(passes, 1)
+        coming = resident * bytes_ / rate if rate else 0
+        on_its_way = costs.exposed_staging_clocks + coming
+        hidden = (depth - 1) * most(busy / most(passes, 1), coming)
         late = late + choose(depth > 1, passes * most(on_its_way - hidden, 0), 0)
     return late
 

@@ -156,8 +156,8 @@ _MAGIC = b"\x7fELF of the stand-in "
 
 
 def _entries(text):
-    found = re.findall(r"__global__[^(]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(([^)]*)\)", text)
-    return {entry: parameters.split(",") for entry, parameters in found if entry != "__launch_bounds__"}
+    words = r"(?:__(?:launch_bounds|cluster_dims)__\([^)]*\)\s*)*"
+    return {entry: arguments.split(",") for entry, arguments in re.findall(rf"__global__ void\s+{words}(\w+)\(([^)]*)\)", text)}
 
 
 def _argument(parameter, place):
