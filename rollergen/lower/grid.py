@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import gcd, prod
+
 from rollergen.expr.index import Index
 from rollergen.lower.expressions import Exchange, Expr, Name, Number, Operation, Position, position
 from rollergen.lower.nest import Nest
@@ -14,6 +16,9 @@ def define_grid(out: Writer, nest: Nest, block: str) -> None:
     swizzled = width > 0 and len(grid) >= 2
     if any(nest.is_open(loop.axis) for _, loop in (grid if swizzled else grid[1:])):
         _define_open_grid(out, nest, block, width if swizzled else 0)
+        return
+    if nest.stage.block_order.falling:
+        _define_falling(out, nest, block)
         return
     _define_digits(out, nest, [p for p, _ in (grid[:-2] if swizzled else grid)], block, nest.blocks)
     if swizzled:
@@ -36,6 +41,23 @@ def _define_digits(
         if uniform and below % uniform == 0:
             value = Exchange(value, "from", Index(), nest.device.execution_width)
         out.define(nest.variables[p], value, (0, extent - 1))
+
+
+def _define_falling(out: Writer, nest: Nest, block: str) -> None:
+    """The last grid loop from its last row to its first, around `BlockOrder.falling` blocks of the others: around all
+    but the outermost ones at most where these are counted at the call."""
+    *others, (p, rows) = nest.grid
+    beside, number = nest.stage.block_order.falling, Index.axis(block)
+    if others and nest.is_open(nest.loops[others[0][0]].axis):
+        beside = gcd(beside, prod(loop.extent for _, loop in others[1:]))
+    row = (number // beside % rows.extent * -1 + (rows.extent - 1)).simplify(out.ranges)
+    out.define(nest.variables[p], Position(row), (0, rows.extent - 1))
+    if others:
+        other = (number // (beside * rows.extent) * beside + number % beside).simplify(out.ranges)
+        count = nest.blocks // rows.extent
+        name = out.names.fresh("other")
+        out.define(name, Position(other), (0, count - 1))
+        _define_digits(out, nest, [at for at, _ in others], name, count)
 
 
 def _define_swizzle(out: Writer, nest: Nest, p: int, q: int, block: str, width: int) -> None:

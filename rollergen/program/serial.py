@@ -31,7 +31,7 @@ from rollergen.program.rprogram import RProgram
 
 __all__ = ["EXPRESSION_FORMAT", "FORMAT", "from_json", "from_text", "table", "to_json", "to_text"]
 
-FORMAT = 17
+FORMAT = 18
 """Counts changes of the rows.  Fields are only ever added, last and with a default that means what their absence
 meant, so that rows of earlier formats can be read."""
 

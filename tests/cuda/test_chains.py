@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import rollergen as rg
@@ -12,9 +13,10 @@ from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.hal.compilers import nvrtc
 from rollergen.hal.load import load_device
+from rollergen.program.blocks import grid_positions
 from rollergen.program.check import check
 from rollergen.program.layers import managed_bytes
-from rollergen.program.matrix_chains import MatrixChainTile
+from rollergen.program.matrix_chains import MatrixChainTile, tile_of_matrix_chain
 from rollergen.program.model import predict
 from tests.agreement.chains import SCORES
 from tests.cuda.attention import HOSTILE, agree, arrays_of, by_hand, operands, program, turned
@@ -133,6 +135,31 @@ def test_the_chosen_kernel_compiles_and_holds_what_the_model_says(name, depth, c
     assert used.shared_bytes in (0, predicted.shared_bytes)  # 0: declared at the launch
     assert used.spill_store_bytes <= (0 if depth == 64 else 8)
     assert abs(used.registers - predicted.registers) <= 24
+
+
+def steps_of_blocks(stage):
+    """Of each block in the order in which they start: keys that its last row sees, in blocks of keys."""
+    rows, key = tile_of_matrix_chain(stage)[0].rows, tile_of_matrix_chain(stage)[1].keys
+    (at,) = (p for p, loop in enumerate(stage.loops) if loop.axis == rows and loop.kind == "grid")
+    last = (grid_positions(stage, np.arange(stage.blocks))[at] + 1) * stage.loops[at].stride
+    return -(-last // key)
+
+
+def test_blocks_with_more_keys_come_first_in_all_heads_whose_keys_half_the_cache_holds():
+    def stage(batch, causal):
+        operands = (T(name, (batch, 32, 2048, 128), "float16") for name in "qkv")
+        made, device = program(rg.ops.attention(*operands, is_causal=causal), MatrixChainTile(2, 2, 64, 2, False), "h200")
+        assert device.layer("l2").capacity_bytes / 2 < 32 * 2 * 2 * 2048 * 128  # of keys and values of so many heads
+        return made.stages[0]
+
+    for batch in (1, 4):
+        steps = steps_of_blocks(stage(batch, True)).reshape(2 * batch, -1)
+        assert stage(batch, True).block_order.falling == 16 and (np.diff(steps) <= 0).all() and (steps == steps[0]).all()
+    assert not stage(1, False).block_order.falling
+    units = np.zeros(2 * 132)  # of two blocks each, every one takes the next block when it is free
+    for step in steps_of_blocks(stage(4, True)):
+        units[units.argmin()] += step
+    assert units.max() <= 1.1 * units.mean()
 
 
 def test_the_device_gets_each_operand_once_and_a_causal_mask_saves_time():

@@ -301,6 +301,15 @@ def test_block_numbers_reach_every_grid_position_once(width):
     assert sorted(zip(rows.tolist(), columns.tolist(), strict=True)) == [(p, q) for p in range(6) for q in range(8)]
 
 
+@pytest.mark.parametrize("falling", [1, 2, 3, 6])
+def test_blocks_whose_rows_fall_reach_every_grid_position_once(falling):
+    stage = replace(gpu_matmul(330, 450, 8).stages[0], block_order=BlockOrder(falling=falling))
+    others, rows = (grid_positions(stage, np.arange(stage.blocks))[p] for p in (0, 1))
+    assert sorted(zip(others.tolist(), rows.tolist(), strict=True)) == [(p, q) for p in range(6) for q in range(8)]
+    runs = rows.reshape(6 // falling, 8, falling)
+    assert (runs == np.arange(7, -1, -1)[:, None]).all()
+
+
 def test_swizzled_blocks_run_through_groups_of_rows_column_by_column():
     stage = replace(gpu_matmul(64 * 5, 64 * 3, 8).stages[0], block_order=BlockOrder(2))
     rows, columns = (grid_positions(stage, np.arange(15))[p] for p in (0, 1))

@@ -206,6 +206,12 @@ def _check_block_order(stage: Stage) -> None:
     launched, most = stage.block_order.launched, stage.blocks if stage.compute.producer else 0
     if not 0 <= launched <= most:
         raise refuse(stage, f"block_order.launched is {launched}; expected 0 to {most}, the blocks with a producer")
+    falling, others = stage.block_order.falling, stage.blocks // [1, *_grid(stage)][-1]
+    if falling and (width or launched or not grid or falling < 0 or others % falling):
+        raise refuse(
+            stage, f"block_order.falling is {falling}; expected 0, or without other orders a divisor of {others}, the "
+            "blocks of the grid's loops but the last"
+        )  # fmt: skip
     cluster = stage.block_order.cluster
     if cluster and (cluster < 2 or not stage.compute.producer or not _in_clusters(stage)):
         raise refuse(
@@ -214,9 +220,13 @@ def _check_block_order(stage: Stage) -> None:
         )  # fmt: skip
 
 
+def _grid(stage: Stage) -> list[int]:
+    return [loop.extent for loop in stage.loops if loop.kind == GRID]
+
+
 def _in_clusters(stage: Stage) -> bool:
     """Whether blocks with neighbouring numbers, as many as a cluster has, always lie below each other."""
-    order, grid = stage.block_order, [loop.extent for loop in stage.loops if loop.kind == GRID]
+    order, grid = stage.block_order, _grid(stage)
     return order.group_rows > 0 and not any(n % order.cluster for n in (order.group_rows, grid[-2], order.launched))
 
 

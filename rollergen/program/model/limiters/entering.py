@@ -18,12 +18,13 @@ from rollergen.program.rprogram import LANE
 def entering(nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves) -> list[Limit]:
     """Clocks of steps that stage windows, of register tiles, of blocks.  Nothing hides them, but that of blocks' starts
     others of the same unit do, where it has several.  Where it has one, nothing is computed while results are stored,
-    nor until the next one has begun (a cluster's: all of them) and the first tile of its ring is there."""
+    nor until the next one has begun and the first tile of its ring is there.  The blocks of a cluster begin together,
+    once there is room for all of them, also where units have several."""
     rounds = ceil_div(waves.per_unit, waves.resident)
     alone = (waves.resident == 1) & any(copy.asynchronous for copy in nest.stage.copies)
-    cluster = nest.stage.block_order.cluster
-    started = costs.next_block_clocks * choose(cluster > 1, 2, 1) + first_tile_clocks(device, costs, work)
-    between = choose(alone, (waves.starts - 1) * started, 0)
+    together = costs.next_block_clocks * (nest.stage.block_order.cluster > 1) / waves.resident
+    started = choose(alone, costs.next_block_clocks + first_tile_clocks(device, costs, work), 0)
+    between = (waves.starts - 1) * (started + together)
     stored = choose(alone, waves.per_unit * result_clocks(nest, device, costs, work), 0)
     return [
         ("staging", rounds * work.window_steps * costs.unhidden_step_clocks, ADDS),
