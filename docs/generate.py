@@ -168,7 +168,7 @@ LIMITERS: dict[str, tuple[Callable, str]] = {
     ),
     "results": (
         entering.entering,
-        "B x clocks of exchanges and stores, and of bytes beyond the unit, of blocks that have a unit each",
+        "B x clocks of exchanges and stores, of blocks that have a unit each",
     ),
     "staging": (entering.entering, "R x staged windows x clocks"),
     "tiles": (entering.entering, "B x register tiles x clocks, more at ragged edges"),

@@ -1,14 +1,20 @@
-"""What stores cost a core: rates of plain ones, streams past the caches, lanes under a mask; work done once a row."""
+"""What stores cost: rates of plain ones, streams past the caches, lanes under a mask, pieces that the threads of a GPU
+send; work done once a row."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import rollergen as rg
+from rollergen.expr.canonical import canonicalize
 from rollergen.expr.index import FloorDiv, Index, Mod
 from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Binary, Buffer, Const, Load, Within
+from rollergen.hal.load import load_device
 from rollergen.hal.spec import Target
+from rollergen.program.assemble.elementwise import elementwise_stage
+from rollergen.program.assemble.plan import ElementwisePlan
 from rollergen.program.model.prediction import predict_stage
 from rollergen.program.model.roofline import roofline_seconds
 from rollergen.program.rprogram import Accumulator, Compute, Loop, Stage, Store
@@ -50,6 +56,19 @@ def test_streamed_stores_move_half_the_bytes_and_nothing_hides_them():
 def test_stores_of_any_kind_are_no_faster_than_memory(elements, streaming):
     stage = replace(plain(elements), store=Store(streaming=streaming))
     assert predict_stage(stage, PROBED).seconds >= roofline_seconds(stage, PROBED)
+
+
+@pytest.mark.parametrize("neighbours", [2, 4, 8])
+def test_a_width_sends_what_its_threads_store_one_by_one_in_as_many_pieces(neighbours):
+    (op,) = canonicalize(rg.ops.relu(rg.tensor("X", (1 << 24,)))).tensor_ops
+    h200, moved = load_device("h200"), {}
+    for vector in (1, neighbours):
+        stage = elementwise_stage(op, ElementwisePlan(tn=128, vector=vector), h200)
+        moved[vector] = dict(predict_stage(replace(stage, copies=(), store=Store()), h200).traffic_bytes)
+    read = 4 << 24
+    assert moved[1]["l2"] == 2 * read
+    assert moved[neighbours]["l2"] == read + read * neighbours
+    assert moved[neighbours]["dram"] == moved[1]["dram"]  # the L2 puts them together
 
 
 def test_a_warm_problem_outgrows_the_outermost_cache_gradually():

@@ -43,9 +43,9 @@ def supply(
         if inner is not None:
             cache = cache_of(inner, waves.resident, work.shared_bytes if is_one_with_tiles(device, inner) else 0)
         lines = reuse.of_line(line).fetched(cache, costs)
-        if nest.stage.store.adds and not (cache is not None and cache.shared):
-            added = _added_lines(nest, work, line)
-            lines = [lines[at] if s.load >= 0 else added for at, s in enumerate(work.streams)]
+        if nest.lockstep > 1 and not (cache is not None and cache.shared) and is_nothing(nest.stage.store.boxes):
+            sent = _sent_lines(nest, work, line)
+            lines = [lines[at] if s.load >= 0 else most(lines[at], sent) for at, s in enumerate(work.streams)]
         if layer is not device.backing:
             lines = _brought_together(nest, work, lines)
         misses[layer.name] = lines
@@ -106,9 +106,10 @@ def _joins(layer: MemoryLayer, costs: Costs) -> str:
     return TAKES_TURNS if costs.miss_buffers and layer.scope == "device" else OVERLAPS
 
 
-def _added_lines(nest: Nest, work: Work, line: int) -> Number:
-    """Lines that one block adds to: no cache of a unit holds what is added atomically, so that each instruction of an
-    execution width sends on those that it touches."""
+def _sent_lines(nest: Nest, work: Work, line: int) -> Number:
+    """Lines that one block stores or adds to: a unit's cache writes through, so that each instruction of an execution
+    width sends on those that it touches.  (Pooling of 3 x 3 on an H200: 92, 133, 173 and 350 us with 1, 2, 4 and 8
+    neighbours for each thread.)"""
     store = nest.facts.store
     instructions = sum(access.count for access in work.accesses if access.load == -1 and access.role == "write")
     elements = nest.product(lambda p, loop: loop.kind != GRID and nest.spatial(loop.axis))

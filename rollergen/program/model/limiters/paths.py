@@ -6,7 +6,6 @@ from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.fragments import gathered_accesses
-from rollergen.program.model.limiters.latency import incoming_bytes_per_clock
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, is_nothing, most
 from rollergen.program.model.services import path_layer
@@ -49,17 +48,12 @@ def path_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> list[tu
 
 
 def result_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
-    """Clocks in which one block's results are exchanged and stored, and leave the unit at its share of the rate of
-    what is beyond; a copy engine's reads and writes go on beside other work."""
-    rate, clocks = incoming_bytes_per_clock(device), 0
+    """Clocks in which one block's results are exchanged and stored, or written to where a copy engine reads them."""
+    clocks: Number = 0
     for access in work.accesses:
         layer = served_by(device, access)
-        if layer is None or access.load >= 0 or access.role not in ("write", "exchange"):
-            continue
-        each = access_clocks(nest, device, costs, layer, access)
-        if not device.layer(access.layer).managed and rate:
-            each = each + nest.lockstep * access.width_bytes / rate
-        clocks = clocks + nest.warps * access.count * each
+        if layer is not None and access.load < 0 and access.role in ("write", "exchange"):
+            clocks = clocks + nest.warps * access.count * access_clocks(nest, device, costs, layer, access)
     return clocks
 
 
