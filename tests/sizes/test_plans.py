@@ -77,6 +77,16 @@ def test_prices_at_many_sizes_are_those_of_the_program_of_each(case, device):
         assert np.isinf(np.delete(found[:, column], served)).all()
 
 
+def test_convolutions_by_filtering_have_a_price_at_a_single_size(monkeypatch):
+    """What their vectors cut is counted at numbers, one of each size."""
+    target = resolve("cpu")
+    conv = lambda: rg.ops.conv2d(T("x", (S, 8, 16, 16)), T("w", (16, 8, 3, 3), constant=True), padding=1)
+    monkeypatch.setitem(MAKERS, "filtering", conv)
+    (plan,) = plans("filtering", target, 3, 1)
+    alone = priced([plan.unchecked(2, target)], target)
+    np.testing.assert_allclose(prices_of([plan], (2,), target)[0], alone, rtol=1e-12)
+
+
 @pytest.mark.every(4)
 @pytest.mark.parametrize("at", [3, 16, 97])
 @pytest.mark.parametrize("case", MAKERS)

@@ -85,7 +85,8 @@ def price_counts(stages: Sequence[Counted], device: Device) -> list[np.ndarray]:
 def _facts(members: Sequence[Counted]) -> Facts:
     """Of the tensor op that the members share, with an entry for each count of each."""
     one = members[0]
-    counts = np.concatenate([member.counts for member in members])
+    counts: Any = np.concatenate([member.counts for member in members])
+    counts = counts if len(counts) > 1 else int(counts[0])
     found = facts_of(one.stage.op, one.stage.kept_rows)
 
     def rows(operand: Operand) -> Operand:
