@@ -76,7 +76,7 @@ class Kernel:
         packed = packed_names(chosen.source.launches)
         self._packed_at = tuple(i for i, b in enumerate(chosen.program.inputs) if b.name in packed)
         self._names = tuple(b.name for b in (*chosen.program.inputs, *chosen.program.outputs))
-        self._lock, self._local, self._code = threading.Lock(), Local(code), code
+        self._lock, self._local, self.code = threading.Lock(), Local(code), code
         self._compiled: Compiled | None = None
         self._memory: Memory = HOST
         self._gpu: GpuCalls | None = None
@@ -195,8 +195,8 @@ class Kernel:
     def new_session(self) -> Session:
         """A session for a caller that provides all buffers, temporaries included."""
         with self._lock:
-            if self._compiled is None and self._code is not None:
-                self._compiled, self._memory = self._code.launching(self.launches)
+            if self._compiled is None and self.code is not None:
+                self._compiled, self._memory = self.code.launching(self.launches)
             if self._compiled is None:
                 executor = executor_for(self.device)
                 self._compiled, self._memory = executor.prepare(self._chosen.source), executor.memory

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.errors import ArgumentError
+from rollergen.expr.dims import Dim
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.language import CALL_WORDS, Tensor
 
@@ -88,6 +89,16 @@ class Network:
         made = (value for node in self.nodes for value in node.outputs)
         sizes = {one.name: one.size_bytes for one in (*self.inputs, *made)}
         return sizes | {name: one.nbytes for name, one in self.constants.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class SizedNetwork:
+    """A model of which extents are known at the call.  ``at(sizes)``: the network with these sizes of its ``dims``;
+    every one has the same inputs and outputs, and most often the same nodes, but for their shapes."""
+
+    title: str
+    dims: Mapping[str, Dim]
+    at: Callable[[Mapping[str, int]], Network]
 
 
 def identifier(name: str, taken: Collection[str | None] = ()) -> str:

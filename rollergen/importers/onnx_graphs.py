@@ -11,6 +11,7 @@ import onnx
 import onnx.inliner
 
 from rollergen.errors import ArgumentError, ShapeError
+from rollergen.importers.dims import Named
 from rollergen.importers.folding import norm_folded
 from rollergen.importers.graph import Value
 from rollergen.importers.onnx_operators import TABLE
@@ -58,6 +59,16 @@ def sized_inputs(graph: onnx.GraphProto, sizes: Mapping[str, int], title: str) -
     return tuple(np.broadcast_to(np.float32(0), one.shape or ()) for one in found)
 
 
+def named_extents(graph: onnx.GraphProto) -> dict[str, Named]:
+    """The extents of inputs that have a name, and where each stands first."""
+    found: dict[str, Named] = {}
+    for info in graph.input:
+        for axis, one in enumerate(info.type.tensor_type.shape.dim):
+            if one.dim_param and not one.HasField("dim_value"):
+                found.setdefault(one.dim_param, Named(f"dimension {axis} of input {info.name}", 1, None))
+    return found
+
+
 def _input(
     info: onnx.ValueInfoProto, example: tuple[int, ...] | None, title: str, sizes: Mapping[str, int] = NO_SIZES
 ) -> Value:
@@ -69,7 +80,10 @@ def _input(
     text = f"({', '.join(map(str, dims))})"
     if example is None and not all(isinstance(d, int) for d in dims):
         name = next(d for d in dims if isinstance(d, str))
-        words = "" if name == "?" else f" (rollergen run and explain take sizes, such as {name}=1)"
+        words = "" if name == "?" else (
+            f", or dims={{{name!r}: (1, 64)}} for all sizes between (rollergen run and explain take sizes, such as "
+            f"{name}=1)"
+        )  # fmt: skip
         wanted = f"expected example_inputs, whose shapes become the model's{words}"
         raise ArgumentError(f"input {info.name} of {title} has shape {text}; {wanted}")
     shape = tuple(dims) if example is None else example

@@ -17,19 +17,30 @@ from onnx.reference import ReferenceEvaluator
 
 from rollergen import ops
 from rollergen.errors import ArgumentError, RollergenError, ShapeError
+from rollergen.expr.dims import Dim
 from rollergen.expr.dtypes import PACKED, numpy_dtype
 from rollergen.expr.language import Tensor, compute, tensor
 from rollergen.expr.nibbles import element, pack
+from rollergen.importers.dims import dims_of, numbers
 from rollergen.importers.graph import (
     Network,
     Node,
     NotExpressedError,
+    SizedNetwork,
     Value,
     identifier,
     leaves_by_name,
     one_or_several,
 )
-from rollergen.importers.onnx_graphs import check, inputs_of, names_read, spelled_out, with_norms_folded
+from rollergen.importers.onnx_graphs import (
+    check,
+    inputs_of,
+    named_extents,
+    names_read,
+    sized_inputs,
+    spelled_out,
+    with_norms_folded,
+)
 from rollergen.importers.onnx_loops import Loop
 from rollergen.importers.onnx_operators import TABLE
 from rollergen.importers.onnx_operators.table import Node as Operation
@@ -64,10 +75,21 @@ def imported(model: onnx.ModelProto, example_inputs: Any, title: str) -> Network
     Raises ArgumentError, ShapeError or DtypeError for inputs that are no tensors, of unknown shape or of a dtype that
     NumPy lacks, and ArgumentError for an operator that neither the table nor ONNX's reference knows.
     """
+    model, weights = _read(model, title)
+    return _network(model, weights, inputs_of(model.graph, example_inputs, title), title)
+
+
+def _read(model: onnx.ModelProto, title: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """(the model with its functions written out, its weights).  Raises ArgumentError as `check`."""
     check(model.graph, title)
     model = spelled_out(model)
-    weights = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
-    inputs = inputs_of(model.graph, example_inputs, title)
+    return model, {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
+
+
+def _network(
+    model: onnx.ModelProto, weights: Mapping[str, np.ndarray], inputs: tuple[Value, ...], title: str
+) -> Network:
+    """The network for inputs of these shapes."""
     walk = _Walk(list(model.opset_import), dict(weights), {one.name: one for one in inputs})
     for number, proto in enumerate(with_norms_folded(model.graph, walk.known)):
         walk.add(number, proto)
@@ -86,6 +108,22 @@ def imported(model: onnx.ModelProto, example_inputs: Any, title: str) -> Network
         nested=one_or_several,
         text=lambda: _text(inputs, outputs, walk),
     )
+
+
+def imported_with_dims(model: onnx.ModelProto, ranges: Any, title: str) -> SizedNetwork:
+    """The networks of a model whose extents with a name (``dim_param``) are dims; ``ranges`` as `dims_of` has them.
+
+    Raises as `imported`, and ArgumentError for ranges that are missing or none.
+    """
+    model, weights = _read(model, title)
+    extents = dims_of(named_extents(model.graph), ranges, title)
+    dims = {one.name: one for one in extents.values() if isinstance(one, Dim)}
+
+    def at(sizes: Mapping[str, int]) -> Network:
+        examples = sized_inputs(model.graph, numbers(extents, sizes), title)
+        return _network(model, weights, inputs_of(model.graph, examples, title), title)
+
+    return SizedNetwork(title, dims, at)
 
 
 def _text(inputs: tuple[Value, ...], outputs: list[str], walk: _Walk) -> str:

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rollergen.build import build, terms_of
-from rollergen.construct.planning import row_limits
-from rollergen.errors import ArgumentError, ConstructionError, ExpressionError, NonAffineIndexError, shown
-from rollergen.expr.canonical import canonicalize
+from rollergen.build import terms_of
+from rollergen.errors import ArgumentError, shown
 from rollergen.hal.spec import Device
 from rollergen.importers import torch_models
-from rollergen.importers.graph import Network
+from rollergen.importers.graph import Network, SizedNetwork
 from rollergen.kernel import Kernel
 from rollergen.measure.outcome import Progress, silent
 from rollergen.network.ahead import CompilingAhead
-from rollergen.network.layouts import Laid, laid_out
+from rollergen.network.building import NO_KERNEL, UNMEASURED, by_library, kernels_of, steps_for
 from rollergen.network.model import Model
-from rollergen.network.partition import Step, steps_of
+from rollergen.network.partition import Step
 from rollergen.network.stored import Stored
 from rollergen.optional import optional
 from rollergen.options import BuildOptions
 from rollergen.runtime.executor import is_present
-from rollergen.store.keys import expression_text
 from rollergen.targets import resolve
 
-UNMEASURED = 2
-"""Programs of each kernel that are emitted where none is measured: the first, and what it is compared with."""
-
-
-_NO_KERNEL = (ExpressionError, NonAffineIndexError, ConstructionError)
-"""Why a step has no kernel, and its nodes are left to their own library; other errors are the caller's or ours."""
+if TYPE_CHECKING:
+    from rollergen.network.sized_model import SizedModel
 
 
 def compile(
@@ -40,6 +32,7 @@ def compile(
     example_inputs: Any = None,
     device: str | Path | Device | None = None,
     *,
+    dims: Mapping[str, Any] | None = None,
     top_k: int | None = None,
     profile: bool | str = "auto",
     cache: bool = True,
@@ -55,6 +48,9 @@ def compile(
     example_inputs
         A tuple with the arguments of one call of the module, tensors or arrays: their shapes and dtypes are the
         compiled model's.  An exported program has its own, and so has an ONNX model whose extents are all numbers.
+    dims
+        Of an ONNX model: for each extent with a name (``dim_param``) its range (low, high), an `rg.dim`, or a number.
+        The result is then a `network.sized_model.SizedModel`, for all sizes in these ranges.
     device, top_k, profile, cache, options
         As `rollergen.build` takes them, for every kernel; where none is measured, ``top_k`` is 2 unless given.
     progress
@@ -69,10 +65,14 @@ def compile(
     if not isinstance(options, BuildOptions):
         raise ArgumentError(f"options is {shown(options)}; expected rg.BuildOptions(...)")
     target = resolve(device)
-    network = _network(model, example_inputs)
+    network = _network(model, example_inputs, dims)
+    if isinstance(network, SizedNetwork) and not network.dims:
+        network = network.at({})
     unmeasured = profile is False or not is_present(target)
     if top_k is None and unmeasured:
         top_k = UNMEASURED
+    if isinstance(network, SizedNetwork):
+        return _sized(network, target, top_k, profile, cache, options, progress or silent)  # type: ignore[return-value]
     stored = Stored(network, terms_of(target, top_k, profile, options), cache)
     if (found := stored.find()) is not None:
         return found
@@ -81,9 +81,9 @@ def compile(
     settings: Any = {"top_k": top_k, "profile": profile, "cache": cache, "options": options}
     first_choices = settings | {"top_k": UNMEASURED, "profile": False}
     with CompilingAhead(target) as ahead:
-        kernel_of = _kernels(target, settings, ahead if unmeasured else None)
-        priced = kernel_of if unmeasured else _kernels(target, first_choices)
-        steps, last = _steps(network, target, priced)
+        kernel_of = kernels_of(target, settings, ahead if unmeasured else None)
+        priced = kernel_of if unmeasured else kernels_of(target, first_choices)
+        steps, last = steps_for(network, target, priced)
         for number, step in enumerate(steps):
             progress("steps", number, len(steps))
             if step.defined is None:
@@ -91,60 +91,33 @@ def compile(
                 continue
             try:
                 made.append((step, kernel_of(step)))
-            except _NO_KERNEL as error:
-                made += [(Step((one,), one.inputs, one.outputs, reason=str(error)), None) for one in step.nodes]
+            except NO_KERNEL as error:
+                made += [(one, None) for one in by_library(step, error)]
     stored.keep(made, last)
     return Model(network, [step for step, _ in made], tuple(kernel for _, kernel in made), target)
 
 
-def _steps(network: Network, target: Device, kernel_of: Callable[[Step], Kernel]) -> Laid:
-    """Of CPUs, images in the layout that is predicted to be faster."""
-    if target.kind.threads or target.kind.machine is not None:
-        return steps_of(network, target.kind.machine is None), frozenset()
+def _sized(
+    network: SizedNetwork, target: Device, top_k: int | None, profile: bool | str, cache: bool, options: BuildOptions,
+    progress: Progress,
+) -> SizedModel:  # fmt: skip
+    """The model for all sizes."""
+    from rollergen.network.sized_model import SizedModel  # which models without dims need not wait for
+    from rollergen.network.sizes import Networks, Steps
 
-    def seconds(step: Step) -> float:
-        if step.defined is None:
-            return 0.0
-        try:
-            return kernel_of(step).predicted_time
-        except _NO_KERNEL:
-            return math.inf
-
-    return laid_out(network, True, seconds)
-
-
-def _kernels(
-    target: Device, settings: dict[str, Any], ahead: CompilingAhead | None = None
-) -> Callable[[Step], Kernel]:
-    """Gives a step's kernel; those that one kernel can run have the same, and of those alike one is looked at.
-    ``settings``: of their builds; ``ahead``: what compiles them meanwhile."""
-    keys: dict[str, str] = {}
-    kernels: dict[str, Kernel] = {}
-
-    def key_of(step: Step) -> str:
-        if step.alike and step.alike in keys:
-            return keys[step.alike]
-        assert step.expression is not None
-        key = expression_text(canonicalize(step.expression, step.given, row_limits(target)))
-        if step.alike:
-            keys[step.alike] = key
-        return key
-
-    def kernel_of(step: Step) -> Kernel:
-        key = key_of(step)
-        if key not in kernels:
-            assert step.defined is not None
-            expression, given = step.defined()
-            kernels[key] = build(expression, target, inputs=given, **settings)
-            if ahead is not None:
-                ahead.begin(kernels[key])
-        return kernels[key]
-
-    return kernel_of
+    settings = {"top_k": top_k, "profile": False, "cache": cache, "options": options}
+    alone = lambda one: compile(one, None, target, top_k=top_k, profile=False, cache=cache, options=options)
+    terms = terms_of(target, top_k, profile, options)
+    steps = Steps(Networks(network), terms, settings, cache and options.rank is None, progress)
+    return SizedModel(steps, target, alone)
 
 
-def _network(model: Any, example_inputs: Any) -> Network:
-    if isinstance(model, Network):
+def _network(model: Any, example_inputs: Any, dims: Mapping[str, Any] | None) -> Network | SizedNetwork:
+    if dims is not None and example_inputs is not None:
+        raise ArgumentError("example_inputs beside dims, whose ranges say what is fixed; expected one of them")
+    if dims is not None and not is_onnx(model):
+        raise ArgumentError(f"dims beside {shown(model)}; expected None: they are of ONNX models")
+    if isinstance(model, (Network, SizedNetwork)):
         return model
     if torch_models.is_module(model):
         return torch_models.imported(torch_models.exported(model, example_inputs), type(model).__name__)
@@ -155,8 +128,9 @@ def _network(model: Any, example_inputs: Any) -> Network:
     if is_onnx(model):
         onnx_models = optional("rollergen.importers.onnx_models", "onnx")
         proto, title = onnx_models.loaded(model)
-        network: Network = onnx_models.imported(proto, example_inputs, title)
-        return network
+        if dims is not None:
+            return onnx_models.imported_with_dims(proto, dims, title)  # type: ignore[no-any-return]
+        return onnx_models.imported(proto, example_inputs, title)  # type: ignore[no-any-return]
     raise ArgumentError(
         f"model is {shown(model)}; expected a torch.nn.Module or a torch.export.ExportedProgram "
         '(pip install "rollergen[torch]"), a path that ends in .onnx, or an onnx.ModelProto '

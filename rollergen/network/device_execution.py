@@ -17,7 +17,7 @@ from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
 from rollergen.network.arena import arranged
-from rollergen.network.execution import Execution, Places, temporary
+from rollergen.network.execution import Execution, Places, Shared, temporary
 from rollergen.network.partition import Step
 from rollergen.runtime.device_arrays import DeviceView, callers_stream, device_view, in_kind, new_like
 from rollergen.runtime.executor import executor_for
@@ -36,9 +36,8 @@ class DeviceExecution(Execution):
         self._runtime = runtime
         self._values = places.values
         self.arena = arranged(places.lifetimes, runtime.alignment)
-        self._block = runtime.empty(self.arena.size_bytes)
+        self._block = self._shared.of_size(self.arena.size_bytes, runtime.empty)
         self._buffers = {name: self._part(value) for name, value in places.values.items()}
-        self._weights: dict[str, Any] = {}
 
     def _part(self, value: Value) -> Any:
         if not value.size_bytes:
@@ -70,7 +69,7 @@ class DeviceExecution(Execution):
                 point({buffer.name: self._buffers[temporary(number, buffer.name)]})
         held = [b.name for b in program.inputs if b.constant and (fresh or b.name in read)]
         weights = {name: self._weight(given[name], name in read) for name in held}
-        values = {b.name: self._buffers[given[b.name]] for b in program.inputs if not b.constant}
+        values = {b.name: self._memory(given[b.name]) for b in program.inputs if not b.constant}
         (output,) = program.outputs
         point({**weights, **values, output.name: self._buffers[step.outputs[0].name]})
         if fresh:
@@ -87,9 +86,12 @@ class DeviceExecution(Execution):
         array = self._network.constants[name]
         if not kept:
             return self._runtime.wrap(np.ascontiguousarray(array))
-        if name not in self._weights:
-            self._weights[name] = self._runtime.wrap(np.ascontiguousarray(array))
-        return self._weights[name]
+        if id(array) not in self._shared.weights:
+            self._shared.weights[id(array)] = self._runtime.wrap(np.ascontiguousarray(array)), array
+        return self._shared.weights[id(array)][0]
+
+    def _memory(self, name: str) -> Any:
+        return self._buffers[name] if name in self._buffers else self._weight(name, True)
 
 
 class CudaExecution(DeviceExecution):
@@ -189,11 +191,11 @@ _BY: Sequence[tuple[type, type[Execution]]] = ((CudaRuntime, CudaExecution), (Bu
 
 
 def execution_for(
-    network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], device: Device
+    network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], device: Device, shared: Shared
 ) -> Execution:
     """Of a model on the device.  DeviceError where the device is not present, or takes no models."""
     there: type[Execution] = Execution
     if device.kind.threads and any(kernel is not None for kernel in kernels):
         runtime = executor_for(device).runtime
         there = next((execution for kind, execution in _BY if isinstance(runtime, kind)), Execution)
-    return there(network, steps, kernels, device)
+    return there(network, steps, kernels, device, shared)

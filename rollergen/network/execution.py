@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,24 @@ from rollergen.runtime.ids import HostIds
 from rollergen.runtime.session import Session
 
 
+@dataclass
+class Shared:
+    """What the executions of a model at several sizes have in common, of which one runs at a time: ``block``, the
+    memory of values between steps, as large as the largest of them so far; ``packed``: memory of packed weights, by the
+    code that reads them and the weights; ``weights``: those that calls read; both with the arrays they were made of."""
+
+    block: Any = None
+    size_bytes: int = 0
+    packed: dict[Any, tuple[dict[str, Any], tuple[Any, ...]]] = field(default_factory=dict)
+    weights: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+
+    def of_size(self, size_bytes: int, make: Callable[[int], Any]) -> Any:
+        """A block of at least so many bytes."""
+        if self.block is None or self.size_bytes < size_bytes:
+            self.block, self.size_bytes = make(size_bytes), size_bytes
+        return self.block
+
+
 class Execution:
     """The steps of one model, ready to run; for one call at a time.
 
@@ -32,12 +51,11 @@ class Execution:
     """
 
     def __init__(
-        self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], device: Device
+        self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], device: Device, shared: Shared
     ) -> None:
-        self._network, self._steps, self._device = network, steps, device
+        self._network, self._steps, self._device, self._shared = network, steps, device, shared
         self._held: dict[str, np.ndarray] = {}
         self._sessions: list[Session] = []  # they keep what launches know by its address
-        self._packed: dict[tuple[Kernel, tuple[str, ...]], dict[str, Any]] = {}
         self._place(Places(network, steps, kernels))
         self._runs = [
             self._host(step) if kernel is None else self._launched(number, step, kernel)
@@ -54,9 +72,9 @@ class Execution:
                 "on this one their kernels (model.kernels) run one by one"
             )
         self.arena = arranged(places.lifetimes)
-        self._block = aligned_empty((max(self.arena.size_bytes, 1),), np.dtype(np.uint8))
+        make = lambda size: aligned_empty((size,), np.dtype(np.uint8))
+        self._block = self._shared.of_size(max(self.arena.size_bytes, 1), make)
         self._arrays = {name: _placed(self._block, self.arena, value) for name, value in places.values.items()}
-        self._weights: dict[str, np.ndarray] = {}
 
     def run(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """New arrays of the outputs."""
@@ -145,7 +163,7 @@ class Execution:
         read = {name for launch in kernel.launches if not launch.once for name in launch.arguments}
         held = [b.name for b in program.inputs if b.constant and (fresh or b.name in read)]
         weights = {name: self._weight(given[name], name in read) for name in held}
-        values = {b.name: self._arrays[given[b.name]] for b in program.inputs if not b.constant}
+        values = {b.name: self._memory(given[b.name]) for b in program.inputs if not b.constant}
         (output,) = program.outputs
         session.set({**packed, **temporaries, **weights, **values, output.name: self._arrays[step.outputs[0].name]})
         if fresh:
@@ -160,12 +178,17 @@ class Execution:
         """(memory of what the kernel's launches pack, whether it is new): the same for all steps that pack the same
         weights.  ``given``: the values of the kernel's inputs."""
         once = {name for launch in kernel.launches if launch.once for name in launch.arguments}
-        key = kernel, tuple(value for name, value in given.items() if name in once)
-        fresh = key not in self._packed
+        weights = tuple(self._network.constants[value] for name, value in given.items() if name in once)
+        packed, key = self._shared.packed, (kernel.code or kernel, *map(id, weights))
+        fresh = key not in packed
         if fresh:
             made = {stage.op.output.name for stage in kernel.program.stages if stage.once}
-            self._packed[key] = {b.name: self._new(b) for b in kernel.program.temporaries if b.name in made}
-        return self._packed[key], fresh
+            packed[key] = {b.name: self._new(b) for b in kernel.program.temporaries if b.name in made}, weights
+        return packed[key][0], fresh
+
+    def _memory(self, name: str) -> Any:
+        """Of a value that launches read: a constant that is no weight of theirs has its own."""
+        return self._arrays[name] if name in self._arrays else self._weight(name, True)
 
     def _new(self, buffer: Buffer) -> Any:
         return aligned_empty(buffer.shape, buffer.dtype)
@@ -175,10 +198,11 @@ class Execution:
         array = self._network.constants[name]
         if not kept:
             return np.require(array, requirements=("C", "A", "W"))
-        if name not in self._weights:
-            self._weights[name] = aligned_empty(array.shape, array.dtype)
-            self._weights[name][...] = array
-        return self._weights[name]
+        if id(array) not in self._shared.weights:
+            copy = aligned_empty(array.shape, array.dtype)
+            copy[...] = array
+            self._shared.weights[id(array)] = copy, array
+        return self._shared.weights[id(array)][0]
 
 
 class Places:

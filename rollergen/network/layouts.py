@@ -8,7 +8,7 @@ part of a step and has its price there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import fsum
 
 from rollergen.importers.graph import Network
@@ -19,21 +19,23 @@ Laid = tuple[tuple[Step, ...], frozenset[str]]
 """Steps, and the images between them that are stored with their channels last."""
 
 
-def laid_out(network: Network, taking: bool, seconds: Callable[[Step], float]) -> Laid:
+def laid_out(
+    network: Network, taking: bool, seconds: Callable[[Step], float], loose: Collection[str] = ()
+) -> Laid:
     """The steps of `network`, images that are connected by steps in the layout in which all of these take fewer
-    `seconds`; ``taking`` as `steps_of` has it."""
-    plain = steps_of(network, taking)
+    `seconds`; ``taking`` and ``loose`` as `steps_of` has them."""
+    plain = steps_of(network, taking, (), loose)
     groups = _connected(plain, _free(network, plain))
     if not groups:
         return plain, frozenset()
     names = frozenset().union(*groups)
-    moved = steps_of(network, taking, names)
+    moved = steps_of(network, taking, names, loose)
     last: set[str] = set()
     for group in groups:
         touched = [number for number, step in enumerate(plain) if group & _names(step)]
         if _exceeds([plain[n] for n in touched], [moved[n] for n in touched], seconds):
             last |= group
-    return (moved if last == names else steps_of(network, taking, last)), frozenset(last)
+    return (moved if last == names else steps_of(network, taking, last, loose)), frozenset(last)
 
 
 def _exceeds(steps: Sequence[Step], others: Sequence[Step], seconds: Callable[[Step], float]) -> bool:

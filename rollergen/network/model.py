@@ -21,7 +21,7 @@ from rollergen.kernel import Kernel
 from rollergen.kernel import load as load_kernel
 from rollergen.network.checking import LayerCheck, layer_check
 from rollergen.network.device_execution import CudaExecution, execution_for
-from rollergen.network.execution import Execution
+from rollergen.network.execution import Execution, Shared
 from rollergen.network.partition import Step
 from rollergen.network.saving import is_model, read, save
 from rollergen.program.model.prediction import predict
@@ -77,9 +77,12 @@ class Model:
     """
 
     def __init__(
-        self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], device: Device
-    ) -> None:
-        self.device = device
+        self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], device: Device,
+        shared: Shared | None = None, told: str = "that of its example input (rg.compile with inputs of another shape "
+        "makes a model for it)",
+    ) -> None:  # fmt: skip
+        """``shared``: memory that models of other sizes have too; ``told``: what the shapes of inputs are."""
+        self.device, self._shared, self._told = device, shared or Shared(), told
         self.steps, self.kernels = tuple(steps), tuple(dict.fromkeys(one for one in kernels if one is not None))
         self._network, self._of = network, tuple(kernels)
         self._lock = threading.Lock()
@@ -91,7 +94,7 @@ class Model:
 
     @cached_property
     def _execution(self) -> Execution:
-        return execution_for(self._network, self.steps, self._of, self.device)
+        return execution_for(self._network, self.steps, self._of, self.device, self._shared)
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """The source model's result for these arguments.
@@ -127,8 +130,7 @@ class Model:
                 raise DtypeError(f"{value.name} has dtype {array.dtype.name}; expected {value.dtype}: {where}")
             if array.shape != value.shape:
                 raise ShapeError(
-                    f"{value.name} has shape {array.shape}; expected {value.shape}, that of its example input "
-                    f"(rg.compile with inputs of another shape makes a model for it): {where}"
+                    f"{value.name} has shape {array.shape}; expected {value.shape}, {self._told}: {where}"
                 )
             found.append(array)
         return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -60,10 +60,21 @@ class Step:
         return ", ".join(dict.fromkeys(node.operator for node in self.nodes))
 
 
-def steps_of(network: Network, taking: bool = True, last: Collection[str] = ()) -> tuple[Step, ...]:
+def steps_of(
+    network: Network, taking: bool = True, last: Collection[str] = (), loose: Collection[str] = ()
+) -> tuple[Step, ...]:
     """The steps of `network` in the order in which they run; ``taking``: whether kernels may take elements at places
-    that are read; ``last``: images between steps that are stored with their channels last (see `layouts`)."""
-    return _Partition(network, taking, frozenset(last)).steps()
+    that are read; ``last``: images between steps that are stored with their channels last (see `layouts`); ``loose``:
+    constants that kernels read as any other value, as they are others at other sizes."""
+    return _Partition(network, taking, frozenset(last), frozenset(loose)).steps()
+
+
+def steps_again(
+    network: Network, steps: Sequence[Step], last: Collection[str] = (), loose: Collection[str] = ()
+) -> tuple[Step, ...]:
+    """The `steps` of a network that differs from this one in its sizes alone; ``last`` and ``loose`` as they were."""
+    part = _Partition(network, True, frozenset(last), frozenset(loose))
+    return tuple(map(part.again, steps))
 
 
 @dataclass
@@ -71,6 +82,7 @@ class _Partition:
     network: Network
     may_take: bool
     last: frozenset[str]
+    loose: frozenset[str]
     values: dict[str, Value] = field(init=False)
     makers: dict[str, Node] = field(init=False)
     kinds: dict[str, str] = field(init=False, default_factory=dict)
@@ -174,7 +186,18 @@ class _Partition:
                 nodes[self.makers[name].source] = self.makers[name]
 
         visit(value.name)
-        made, given, last = tuple(nodes.values()), tuple(inputs), value.name in self.last
+        return self._made(value, tuple(nodes.values()), tuple(inputs))
+
+    def again(self, step: Step) -> Step:
+        """A step of the same nodes of another network."""
+        made = tuple(self.makers[node.outputs[0].name] for node in step.nodes)
+        if step.defined is None:
+            return replace(step, nodes=made, outputs=made[0].outputs)
+        return self._made(self.values[step.outputs[0].name], made, step.inputs)
+
+    def _made(self, value: Value, made: tuple[Node, ...], given: tuple[str, ...]) -> Step:
+        """The step that stores a value, of these nodes and stored inputs."""
+        last = value.name in self.last
         text = _text(made, self.values, self.network.constants)
         moved = [name in self.last for name in given]
         alike = text and repr((text, [one.name for one in made[-1].outputs].index(value.name), moved, last))
@@ -211,7 +234,8 @@ class _Partition:
             raise NotExpressedError(f"the shape of {name} depends on data")
         if value.dtype in PACKED:
             raise NotExpressedError(f"{name} is {value.dtype}, which weights alone may be")
-        return tensor(called, value.shape, value.dtype, constant=name in self.network.constants)
+        held = name in self.network.constants and name not in self.loose
+        return tensor(called, value.shape, value.dtype, constant=held)
 
     def _stored(self, name: str, called: str) -> Tensor:
         """The value as steps find it in memory."""

@@ -47,21 +47,23 @@ def build_sized(
     own: Callable[[Any, Any], Kernel],
     progress: Progress,
     cache: bool,
+    quick: bool = False,
 ) -> SizedKernel:
     """The kernel for all sizes.  ``own``: builds the kernel of ordinary outputs and inputs, for one size; ``cache``:
-    whether one that was built before is taken from the store, and this one kept there, as one entry."""
+    whether one that was built before is taken from the store, and this one kept there, as one entry; ``quick``: from
+    fewer programs (see `choice_of`)."""
     extra = _checked_extra(sizes, expression.dims)
     graphs = _graphs(expression, device)
-    places = _places(expression, graphs)
+    places = places_of(expression.dims, graphs)
     low = prod(one.low for one in expression.dims.values())
     driver = None if executor is None else executor.driver
-    kept = MapCache(graphs, expression.dims, extra, device, options, driver) if cache else None
+    kept = MapCache(graphs, expression.dims, extra, device, options, driver, quick) if cache else None
     found = kept.find() if kept else None
     if found is None:
         with collected_drops() as dropped:
             regime = None
             if device.kind.machine is None:
-                regime = regime_map(expression, device, options, extra)
+                regime = regime_map(expression, device, options, extra, quick=quick)
             programs = [] if regime is None else programs_of(regime, low, device)
             if executor is not None and regime is not None:
                 programs = _passed(programs, regime, expression, device, executor, options, progress)
@@ -103,17 +105,23 @@ def _checked_extra(
 
 
 def _graphs(expression: Expression, device: Device) -> list[tuple[dict[str, int], Graph]]:
-    """The expression at sizes that differ in each dim, the largest last."""
-    largest = {name: one.high for name, one in expression.dims.items()}
-    every = [largest | {name: one.low} for name, one in expression.dims.items() if one.low < one.high]
-    every += [largest | {name: (one.low + one.high) // 2} for name, one in expression.dims.items()]
-    return [(sizes, expression.graph(sizes, device)) for sizes in (*every, largest)]
+    """The expression at `differing_sizes`."""
+    return [(sizes, expression.graph(sizes, device)) for sizes in differing_sizes(expression.dims)]
 
 
-def _places(expression: Expression, graphs: Sequence[tuple[dict[str, int], Graph]]) -> list[Place]:
-    """Where a call tells each dim.  Raises ExpressionError for one that no input tells."""
+def differing_sizes(dims: Mapping[str, Dim]) -> list[dict[str, int]]:
+    """Sizes that differ in each dim, which is least, in the middle and largest; the largest of all last."""
+    largest = {name: one.high for name, one in dims.items()}
+    every = [largest | {name: one.low} for name, one in dims.items() if one.low < one.high]
+    every += [largest | {name: (one.low + one.high) // 2} for name, one in dims.items()]
+    return [*every, largest]
+
+
+def places_of(dims: Mapping[str, Dim], graphs: Sequence[tuple[Mapping[str, int], Any]]) -> list[Place]:
+    """Where a call tells each dim; ``graphs``: what has inputs with names and shapes, such as a `Graph`, at sizes that
+    differ in each dim, the largest last.  Raises ExpressionError for a dim that no input tells."""
     found = []
-    for name, one in expression.dims.items():
+    for name, one in dims.items():
         place = next(_telling(one, graphs), None)
         if place is None:
             raise ExpressionError(f"{name} is the extent of no input, or a multiple of one: a call could not tell it")
@@ -121,7 +129,7 @@ def _places(expression: Expression, graphs: Sequence[tuple[dict[str, int], Graph
     return found
 
 
-def _telling(one: Dim, graphs: Sequence[tuple[dict[str, int], Graph]]) -> Iterator[Place]:
+def _telling(one: Dim, graphs: Sequence[tuple[Mapping[str, int], Any]]) -> Iterator[Place]:
     """Dimensions of inputs that are a multiple of the dim at all the sizes, plain ones first."""
     sizes, largest = graphs[-1]
     found = []

@@ -28,13 +28,14 @@ from rollergen.program.model.together import price_stages
 from rollergen.program.rprogram import RProgram
 from rollergen.sizes.cover import CLOSE, cover, of_orders
 from rollergen.sizes.plan import Plan, follows, open_buffers, plan_of
-from rollergen.sizes.samples import Between, sampled_sizes, sizes_between
+from rollergen.sizes.samples import Between, few_sizes, sampled_sizes, sizes_between
 
 PROGRAMS, PROGRAMS_OF_SEVERAL = 8, 12
 """Programs that are kept at most, of one dim and of several: each is compiled, and packs constants of its own."""
-_EACH, _MORE = 6, 10
+_EACH, _MORE, _QUICKLY = 6, 10, 2
 """Best programs constructed at each sampled size: often one is the first of its neighbours.  More, where none of them
-is a plan: one whose packed panels run on from one row into the next has a number of panels that no count tells."""
+is a plan: one whose packed panels run on from one row into the next has a number of panels that no count tells.  The
+last is how many where the map is made quickly."""
 _STEP = 1.01
 """Where the best known plan takes so much longer than at the size before, another one may be better."""
 _ROUND, _MOST = 8, 64
@@ -128,13 +129,14 @@ class Reference:
 
 
 def open_plans(
-    graph: Graph, buffers: frozenset[str], count: int, most_rows: int, device: Device, options: BuildOptions
-) -> tuple[RProgram, list[Plan]]:
-    """The best program at a count, and the plans among the best ones."""
+    graph: Graph, buffers: frozenset[str], count: int, most_rows: int, device: Device, options: BuildOptions,
+    each: int = _EACH,
+) -> tuple[RProgram, list[Plan]]:  # fmt: skip
+    """The best program at a count, and the plans among the best ones, of which there are ``each``."""
     plans: list[Plan] = []
     # Tensor maps have their extents, and edges what is left of these.
     fixed = replace(options, shapes=replace(options.shapes, box_copies=False, edges_apart=False))
-    for top_k in (_EACH, _MORE):
+    for top_k in (each, _MORE):
         found = [one.program for one in construct(graph, device, fixed, top_k)]
         plans = [plan for one in found if (plan := plan_of(one, buffers, count, most_rows)) is not None]
         if plans:
@@ -148,12 +150,13 @@ def regime_map(
     options: BuildOptions,
     extra: Mapping[str, Iterable[int]] | None = None,
     most: int | None = None,
+    quick: bool = False,
 ) -> RegimeMap | None:
     """The map; None where more than a count of rows depends on the sizes.
 
-    ``extra``: sizes that are sampled too; ``most``: programs that are kept at most.
+    ``extra``: sizes that are sampled too; ``most``: programs that are kept at most; ``quick``: as `choice_of` has it.
     """
-    choice = choice_of(expression, device, options, extra)
+    choice = choice_of(expression, device, options, extra, quick)
     most = most or (PROGRAMS if len(expression.dims) == 1 else PROGRAMS_OF_SEVERAL)
     return None if choice is None else choice.map(most)
 
@@ -188,10 +191,20 @@ class Choice:
 
 
 def choice_of(
-    expression: Expression, device: Device, options: BuildOptions, extra: Mapping[str, Iterable[int]] | None = None
-) -> Choice | None:
+    expression: Expression, device: Device, options: BuildOptions, extra: Mapping[str, Iterable[int]] | None = None,
+    quick: bool = False,
+) -> Choice | None:  # fmt: skip
     """Plans constructed at sampled sizes, and where the best of them takes longer all at once; None where there are
-    none."""
+    none.
+
+    ``quick``: fewer, at powers of 2 and the ends alone, and priced there: a tenth of the time.
+    """
+    if quick:
+        few = few_sizes(expression.dims)
+        pool = Pool(expression, device, options, {prod(one.values()): Between(one, 1.0) for one in few}, _QUICKLY)
+        for sizes in few:
+            pool.construct(sizes)
+        return pool.choice() if pool.plans else None
     every = sizes_between(expression.dims)
     pool = Pool(expression, device, options, every)
     for sizes in sampled_sizes(expression.dims, extra):
@@ -206,9 +219,10 @@ class Pool:
     """Plans constructed at some sizes, and their prices at these and at the sizes in ``every``, by count."""
 
     def __init__(
-        self, expression: Expression, device: Device, options: BuildOptions, every: Mapping[int, Between]
-    ) -> None:
-        self._expression, self._options, self._every = expression, options, every
+        self, expression: Expression, device: Device, options: BuildOptions, every: Mapping[int, Between],
+        each: int = _EACH,
+    ) -> None:  # fmt: skip
+        self._expression, self._options, self._every, self._each = expression, options, every, each
         self._given, self._device = device, limited(device, options)
         self._reference = Reference(expression, device)
         self._most_rows = expression.count({name: one.high for name, one in expression.dims.items()})
@@ -228,7 +242,9 @@ class Pool:
         options = replace(self._options, shapes=replace(self._options.shapes, chains=False))  # chains are no plans
         outputs, inputs = self._expression.at(sizes)
         graph = planned(outputs, self._given, options, inputs)  # type: ignore[arg-type]
-        fastest, found = open_plans(graph, buffers, count, self._most_rows, self._given, self._options)
+        fastest, found = open_plans(
+            graph, buffers, count, self._most_rows, self._given, self._options, self._each
+        )  # fmt: skip
         self.constructed[count] = sizes, priced([fastest], self._device)[0]
         for plan in found:
             program = plan.largest(self._given)
@@ -258,7 +274,10 @@ class Pool:
         counts = tuple(sorted(self.constructed))
         sizes, best = zip(*[self.constructed[count] for count in counts], strict=True)
         between = [count for count in self._every if count not in self._tried]
-        own = prices_of(self.plans, counts, self._device)
+        known = {count: self._seconds[:, n] for n, count in enumerate(self._every)}
+        if lacking := [count for count in counts if count not in known]:
+            known |= dict(zip(lacking, prices_of(self.plans, lacking, self._device).T, strict=True))
+        own = np.stack([known[count] for count in counts], axis=1)
         more = self._seconds[:, [n for n, count in enumerate(self._every) if count not in self._tried]]
         every = np.concatenate([own, more], axis=1)
         least = np.concatenate([np.minimum(best, own.min(axis=0)), more.min(axis=0)])

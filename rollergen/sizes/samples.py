@@ -51,6 +51,19 @@ def sampled_sizes(
     return [found[count] for count in kept]
 
 
+def few_sizes(dims: Mapping[str, Dim]) -> list[dict[str, int]]:
+    """Powers of 2 and the ends of each dim, none with the same product as another, by ascending products.
+
+    >>> from rollergen.expr.dims import dim
+    >>> few_sizes({"S": dim("S", 3, 20)})
+    [{'S': 3}, {'S': 4}, {'S': 8}, {'S': 16}, {'S': 20}]
+    """
+    powers = [2**n for n in range(31)]
+    each = [sorted({one.low, one.high, *(n for n in powers if one.low < n < one.high)}) for one in dims.values()]
+    found = {prod(sizes): dict(zip(dims, sizes, strict=True)) for sizes in product(*each)}
+    return [found[count] for count in sorted(found)]
+
+
 class Between(NamedTuple):
     """Sizes of a count, and the share of all sizes that have it or one near it."""
 

@@ -19,15 +19,17 @@ class MapCache:
     """The store as one build of an expression with dims sees it.
 
     ``graphs``: the expression at the ends and between, the largest sizes last; ``extra``: sizes that the caller wants
-    sampled; ``driver``: of what checks programs, None where nothing does.
+    sampled; ``driver``: of what checks programs, None where nothing does; ``quick``: as `regime_map` has it.
     """
 
     def __init__(
         self, graphs: Sequence[tuple[Mapping[str, int], Graph]], dims: Mapping[str, Dim],
         extra: Mapping[str, Iterable[int]] | None, device: Device, options: BuildOptions, driver: str | None,
+        quick: bool,
     ) -> None:  # fmt: skip
         text = as_text({
             "dims": [[one.name, one.low, one.high] for one in dims.values()],
+            "quick": quick,
             "extra": {name: sorted(set(own)) for name, own in (extra or {}).items()},
             "graphs": [[dict(sizes), expression_text(graph), _names(graph)] for sizes, graph in graphs],
         })  # fmt: skip

@@ -75,7 +75,7 @@ def test_extents_with_a_name_take_their_sizes_from_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "input x of named has shape (N, 6); expected example_inputs, whose shapes become the model's (rollergen run and explain take sizes, such as N=1)"),
+        ((), "input x of named has shape (N, 6); expected example_inputs, whose shapes become the model's, or dims={'N': (1, 64)} for all sizes between (rollergen run and explain take sizes, such as N=1)"),
         (("M=2",), "no input of named has an extent 'M'; expected N"),
         (("N=0",), "N is 0; expected an integer of at least 1, such as N=4"),
         (("N=two",), "N is 'two'; expected an integer"),

@@ -61,7 +61,7 @@ def test_either_layout_computes_the_model(monkeypatch, tmp_path):
         steps = lambda network, target, kernel_of, factor=factor: laid_out(
             network, True, lambda step: factor if step.outputs[0].shape[-1] == 8 else 1.0
         )
-        monkeypatch.setattr("rollergen.network.compiling._steps", steps)
+        monkeypatch.setattr("rollergen.network.compiling.steps_for", steps)
         model = rg.compile(made, None, "cpu", profile=False, top_k=1, cache=False)
         assert (model.steps[0].outputs[0].shape[-1] == 8) == (factor < 1)
         np.testing.assert_allclose(np.asarray(model(x)), want, rtol=1e-5, atol=1e-5)

@@ -151,9 +151,11 @@ def test_steps_of_one_kernel_pack_a_weight_once_if_they_read_the_same():
     proto = model(nodes, [("x", FLOAT, [64, 64])], [("y", FLOAT, [64, 64])], **held)
     ours, x = rg.compile(proto, None, "cpu", profile=False), weights(64, 64)
     np.testing.assert_allclose(ours(x), ReferenceEvaluator(proto).run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
-    (kernel,), read = ours.kernels, [("w",), ("v",)]
-    assert [names for one, names in ours._execution._packed if one is kernel] == read
-    assert all(ours._execution._packed.values())
+    (kernel,), packed = ours.kernels, ours._execution._shared.packed
+    assert [key[0] for key in packed] == [kernel, kernel]
+    for (memory, (read,)), name in zip(packed.values(), "wv", strict=True):
+        np.testing.assert_array_equal(read, held[name])
+        assert memory
 
 
 def test_a_file_is_read_and_called_by_position_or_by_name(tmp_path):

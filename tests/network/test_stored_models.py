@@ -55,8 +55,8 @@ def found_alone(monkeypatch):
         raise AssertionError("the model was to be found")
 
     def refuse():
-        monkeypatch.setattr("rollergen.network.compiling.build", refused)
-        monkeypatch.setattr("rollergen.network.compiling.steps_of", refused)
+        monkeypatch.setattr("rollergen.network.building.build", refused)
+        monkeypatch.setattr("rollergen.network.building.steps_of", refused)
 
     return refuse
 
@@ -97,7 +97,7 @@ def test_images_that_lie_channels_last_are_found_as_they_lie(monkeypatch, found_
 
     faster = lambda step: moved if step.outputs[0].shape[-1] == 8 else 1.0
     steps = lambda known, target, kernel_of: laid_out(known, True, faster)
-    monkeypatch.setattr("rollergen.network.compiling._steps", steps)
+    monkeypatch.setattr("rollergen.network.compiling.steps_for", steps)
     module, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 4, 3)).eval(), torch.randn(1, 3, 9, 9)
     made = rg.compile(module, (x,), "cpu", profile=False)
     found_alone()
@@ -116,7 +116,7 @@ def test_weights_are_no_part_of_what_is_looked_for_and_all_else_is(monkeypatch):
         (network(slope=0.2), {}), (network(width=4), {}), (first, {"top_k": 3}), (first, {"device": "a100"}),
         (first, {"options": BuildOptions(winograd=0)}),
     ):  # fmt: skip
-        monkeypatch.setattr("rollergen.network.compiling._steps", lambda *_: ((), frozenset()))
+        monkeypatch.setattr("rollergen.network.compiling.steps_for", lambda *_: ((), frozenset()))
         compiled(known, **given)
     assert len(set(asked[:3])) == 1 and len(set(asked)) == 6
 

@@ -186,7 +186,7 @@ def test_a_step_without_a_kernel_is_left_to_torch_node_by_node(monkeypatch):
     def refused(expression, *_, **__):
         raise ConstructionError(f"{expression.name}: nothing fits")
 
-    monkeypatch.setattr("rollergen.network.compiling.build", refused)
+    monkeypatch.setattr("rollergen.network.building.build", refused)
     net, x = seeded(Residual), torch.randn(1, 3, 8, 8)
     model = compiled(net, x)
     assert "conv2d" in [one.operators for one in model.layers]

@@ -94,6 +94,16 @@ def test_sizes_that_are_refused_are_named():
         rg.build(rg.ops.relu(T("x", (3, 20))), "v100", sizes={"T": [1]})
 
 
+def test_a_map_that_is_made_quickly_has_programs_of_few_sizes_for_all_of_them():
+    y = rg.ops.relu(rg.ops.linear(T("x", (rg.dim("S", 1, 100), 64)), T("w", (48, 64))))
+    device = resolve("v100")
+    found = regime.regime_map(Expression(y, None, y.dims), device, BuildOptions(), quick=True)
+    assert found.counts == (2, 4, 8, 16, 32, 64, 100)  # at 1 it is another expression
+    assert {plan.count for plan in found.plans} <= set(found.counts)
+    assert all(max(plan.most for plan in found.plans) >= size for size in (3, 77, 100))
+    np.testing.assert_allclose(found.best, found.seconds.min(axis=0) / found.loss)
+
+
 @pytest.mark.every(3)
 @pytest.mark.parametrize("device", ["v100", "a100", "h200", "mi50"])
 def test_kernels_for_gpus_take_the_extent_as_an_argument(device):

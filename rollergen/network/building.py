@@ -1,0 +1,87 @@
+"""Kernels of a network's steps: one for all that are alike; and the layout of images for which they are faster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+from rollergen.build import build
+from rollergen.construct.planning import row_limits
+from rollergen.errors import ConstructionError, ExpressionError, NonAffineIndexError
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.spec import Device
+from rollergen.importers.graph import Network
+from rollergen.kernel import Kernel
+from rollergen.network.ahead import CompilingAhead
+from rollergen.network.layouts import Laid, laid_out
+from rollergen.network.partition import Step, steps_of
+from rollergen.store.keys import expression_text
+
+UNMEASURED = 2
+"""Programs of each kernel that are emitted where none is measured: the first, and what it is compared with."""
+
+
+NO_KERNEL = (ExpressionError, NonAffineIndexError, ConstructionError)
+"""Why a step has no kernel, and its nodes are left to their own library; other errors are the caller's or ours."""
+
+
+def steps_for(
+    network: Network, target: Device, kernel_of: Callable[[Step], Kernel], loose: Collection[str] = ()
+) -> Laid:
+    """Of CPUs, images in the layout that is predicted to be faster; ``loose`` as `steps_of` has it."""
+    if target.kind.threads or target.kind.machine is not None:
+        return steps_of(network, target.kind.machine is None, (), loose), frozenset()
+
+    def seconds(step: Step) -> float:
+        if step.defined is None:
+            return 0.0
+        try:
+            return kernel_of(step).predicted_time
+        except NO_KERNEL:
+            return math.inf
+
+    return laid_out(network, True, seconds, loose)
+
+
+def texts_of(target: Device) -> Callable[[Step], str]:
+    """Gives a step's canonical expression as text: those that one kernel can run have the same, and of those alike one
+    is looked at."""
+    keys: dict[str, str] = {}
+
+    def text_of(step: Step) -> str:
+        if step.alike and step.alike in keys:
+            return keys[step.alike]
+        assert step.defined is not None
+        text = expression_text(canonicalize(*step.defined(), row_limits(target)))
+        if step.alike:
+            keys[step.alike] = text
+        return text
+
+    return text_of
+
+
+def kernels_of(
+    target: Device, settings: dict[str, Any], ahead: CompilingAhead | None = None
+) -> Callable[[Step], Kernel]:
+    """Gives a step's kernel; those that one kernel can run have the same.  ``settings``: of their builds; ``ahead``:
+    what compiles them meanwhile."""
+    text_of = texts_of(target)
+    kernels: dict[str, Kernel] = {}
+
+    def kernel_of(step: Step) -> Kernel:
+        key = text_of(step)
+        if key not in kernels:
+            assert step.defined is not None
+            expression, given = step.defined()
+            kernels[key] = build(expression, target, inputs=given, **settings)
+            if ahead is not None:
+                ahead.begin(kernels[key])
+        return kernels[key]
+
+    return kernel_of
+
+
+def by_library(step: Step, error: Exception) -> list[Step]:
+    """What the model's own library runs in place of a step that has no kernel."""
+    return [Step((one,), one.inputs, one.outputs, reason=str(error)) for one in step.nodes]
