@@ -18,6 +18,7 @@ from rollergen.program.assemble.plan import ElementwisePlan
 from rollergen.program.model.prediction import predict_stage
 from rollergen.program.model.roofline import roofline_seconds
 from rollergen.program.rprogram import Accumulator, Compute, Loop, Stage, Store
+from tests.program.batches import cpu_stage
 from tests.program.hand_devices import AVX512
 from tests.programs import cpu_matmul, relu, softmax
 
@@ -124,3 +125,20 @@ def test_batches_of_streaming_programs_agree_with_each():
     each = [predict_stage(stage, PROBED).seconds for stage in stages]
     loops = tuple(replace(x, extent=np.array([x.extent] * 2), stride=np.array([x.stride] * 2)) for x in stages[0].loops)
     np.testing.assert_allclose(predict_stage(replace(stages[0], loops=loops), PROBED).seconds, each, rtol=1e-12)
+
+
+def test_results_beyond_the_caches_are_best_written_along_their_rows():
+    """Tiles of 12 x 32 of 64 MB of results: four below each other write 48 rows at once, which no prefetcher follows;
+    where tiles follow each other along their rows, they write 12 long ones."""
+    known = replace(AVX512, costs=(*AVX512.costs, ("walk_far_rows", 8)))
+
+    def walks(size, panels_m, panels_n):
+        base = cpu_matmul(size, size, 64, kc=64).stages[-1]
+        stage = cpu_stage(12, 2, 64, panels_m, panels_n, base=base, m=size, n=size, k=64)
+        return limiters(stage, known).get("column walks", 0)
+
+    lines = 4096 * 4096 * 4 / 64
+    assert walks(4096, panels_m=4, panels_n=1) > 8 * lines  # of the 28 clocks that a line alone takes, two together
+    assert 0 < walks(4096, panels_m=1, panels_n=64) < lines / 4  # pieces of 8 KB begin anew
+    assert walks(4096, panels_m=1, panels_n=128) == 0  # whole rows lie one behind the other
+    assert walks(1024, panels_m=4, panels_n=1) == 0  # 4 MB lie in the caches

@@ -147,12 +147,19 @@ class ReuseAnalysis:
         self._moved: list[_Moved] | None = None
 
     def columns(self, i: int) -> list[Footprint]:
-        """Footprints of stream `i` after each loop over one of its axes, as one footprint of as many rows."""
-        axes, rows = self.streams[i].operand.axes, self.spanned.rows[i]
-        levels = self.spanned.levels
-        numbers = range(self.starts[i], len(levels))
-        kept = sorted({rows[n + 1] for n in numbers if levels[n].axis in axes and levels[n].position >= 0})
-        return [Footprint(*(_take(field, kept) for field in self.tiles[i]))] if kept else []
+        """Footprints of stream `i` after each loop over one of its axes, as one footprint of as many rows.  Where these
+        loops have one iteration each, nothing is walked: the footprint has one row."""
+        axes, rows, levels = self.streams[i].operand.axes, self.spanned.rows[i], self.spanned.levels
+        numbers = [
+            n
+            for n in range(self.starts[i], len(levels))
+            if levels[n].axis in axes and levels[n].position >= 0 and not is_one(levels[n].grow)
+        ]
+        if not numbers:
+            return []
+        tile = Footprint(*(_take(field, [rows[n + 1] for n in numbers]) for field in self.tiles[i]))
+        walked = np.logical_or.accumulate(stacked([levels[n].grow > 1 for n in numbers]))
+        return [tile._replace(rows=choose(walked, tile.rows, 1))]
 
     def fetched(self, cache: Cache | None, costs: Costs) -> list[Number]:
         """Lines of each stream that one unit's share of one block's work fetches from beyond the cache (None: no

@@ -45,10 +45,10 @@ def _column_walks(
     ahead: str,
 ) -> Number:  # fmt: skip
     """Exposed clocks of one block: operands walked down a column whose stride reaches few sets of the first cache;
-    tensors beyond the caches that a reduction reads in more rows at once than prefetchers follow; and short pieces of
-    so many rows, each line of which takes its time from the outer cache, whatever is computed meanwhile (copies were
-    measured without: their stores take longer).  An array of a thread's own is walked from end to end, and
-    what moves with the axis ``ahead`` is prefetched."""
+    tensors beyond the caches that a reduction reads, or writes tile by tile, in more rows at once than prefetchers
+    follow; and short pieces of so many rows that it reads, each line of which takes its time from the outer cache,
+    whatever is computed meanwhile (copies were measured without: their stores take longer).  An array of a thread's
+    own is walked from end to end, and what moves with the axis ``ahead`` is prefetched."""
     caches = caches_of(device)
     first = caches[0]
     outer = [x for x in caches if x.scope == "device"]
@@ -68,7 +68,7 @@ def _column_walks(
             segment = most(tile.segment / first.transaction_bytes, 1)
             reached = stride_sets(tile.stride, first.sets, first.transaction_bytes)
             exposed = (tile.rows > costs.walk_rows) & (reached <= costs.walk_sets)
-            if costs.walk_far_rows and work.reduces and stream.load >= 0:
+            if costs.walk_far_rows and work.reduces:
                 exposed = exposed | (far & (tile.rows > costs.walk_far_rows))
             fewer = costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step * segment)
             clocks = choose(exposed, rate / segment * fewer, 0)
