@@ -15,13 +15,16 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rollergen.hal.errors import PluginWarning, SpecError
 from rollergen.hal.files.bounded import shown
+from rollergen.hal.plugins import entry_points
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from rollergen.hal.compilers.nvrtc import Compiled
     from rollergen.hal.runtimes.protocol import Runtime
     from rollergen.hal.spec import Device
@@ -129,12 +132,14 @@ class Language:
 
 @lru_cache(maxsize=1)
 def _points() -> dict[str, EntryPoint]:
-    """Entry points by name; a process looks once.  A name that is taken is a `PluginWarning`."""
-    found = {name: EntryPoint(name, value, GROUP) for name, value in BUILT_IN.items()}
+    """Entry points of installed packages by name; a process looks once.  A name that is taken is a `PluginWarning`."""
+    values, found = dict(BUILT_IN), {}  # type: dict[str, str], dict[str, EntryPoint]
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.value, point.name)):
-        other = found.setdefault(point.name, point)
-        if other.value != point.value:
-            text = f"language {point.name} is left out: {_owner(other)} has one of that name; rename it"
+        if values.setdefault(point.name, point.value) == point.value:
+            found.setdefault(point.name, point)
+        else:
+            owner = _owner(found[point.name]) if point.name in found else "rollergen"
+            text = f"language {point.name} is left out: {owner} has one of that name; rename it"
             warnings.warn(f"{_owner(point)}: {text}", PluginWarning, stacklevel=2)
     return found
 
@@ -145,7 +150,7 @@ def _owner(point: EntryPoint) -> str:
 
 def language_names() -> tuple[str, ...]:
     """Names of the built-in languages and of those that installed packages bring, sorted."""
-    return tuple(sorted(_points()))
+    return tuple(sorted({*BUILT_IN, *_points()}))
 
 
 def present_names() -> tuple[str, ...]:
@@ -166,6 +171,10 @@ def language(name: str, where: str = "language") -> Language:
 
     Raises SpecError for an unknown name, and for a package whose language cannot be used.
     """
+    if name in BUILT_IN:
+        module, attribute = BUILT_IN[name].split(":")
+        built_in: Language = getattr(import_module(module), attribute)
+        return built_in
     point = _points().get(name)
     if point is None:
         known = ", ".join(map(shown, language_names()))

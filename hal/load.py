@@ -88,6 +88,11 @@ def parse_device(content: bytes, where: str, path: Path | None = None) -> Device
     """
     document = completed(read_json(content, where), where, str(path.resolve()) if path else where, _parents(path))
     refuse_what_the_schema_refuses(document, where)
+    return _consistent(document, where)
+
+
+def _consistent(document: dict[str, Any], where: str) -> Device:
+    """The device of a document that meets the schema.  Raises SpecError with all that contradicts itself."""
     figures = dict(_figures(document, ""))
     found = list(_unknown_sources(document, figures))
     try:
@@ -138,6 +143,8 @@ def device_hash(device: Device) -> str:
 
 @lru_cache(maxsize=64)
 def _built_in(name: str) -> Device:
+    """A file that ships with the package: tests hold it against the schema, which takes ten times as long as reading
+    it does."""
     if name not in device_names():
         names = known_names()
         near = nearest(name, names)
@@ -146,7 +153,9 @@ def _built_in(name: str) -> Device:
             f"{shown(name)} is no known device{hint}; expected one of {', '.join(names)}, "
             f"{' or '.join(present_names())} for what is present, or a .json file"
         )
-    return parse_device(files("rollergen.devices").joinpath(f"{name}.json").read_bytes(), f"{name}.json")
+    where = f"{name}.json"
+    content = files("rollergen.devices").joinpath(where).read_bytes()
+    return _consistent(completed(read_json(content, where), where, where, _parents(None)), where)
 
 
 def _of_package(found: PluginSpec) -> Device:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rollergen.errors import DeviceError, DeviceWarning, shown
 from rollergen.hal.errors import MendableError, RuntimeUnavailableError, SpecError
 from rollergen.hal.languages import language, language_names, present_names
-from rollergen.hal.load import known_names, load_device
+from rollergen.hal.load import device_names, known_names, load_device
 from rollergen.hal.probes.host import HOST, complete
 from rollergen.hal.runtimes.cuda_devices import NAME as CUDA
 from rollergen.hal.runtimes.opencl_devices import GPU_DRIVER
@@ -33,7 +33,7 @@ def resolve(device: str | Path | Device | None) -> Device:
     """
     if device is None:
         return _best_present()
-    if isinstance(device, str) and device.partition(":")[0] in language_names() and device not in known_names():
+    if isinstance(device, str) and device not in device_names() and _is_language(device):
         return _present(device)
     if isinstance(device, Device):
         return complete(device)
@@ -45,6 +45,11 @@ def resolve(device: str | Path | Device | None) -> Device:
         return complete(load_device(device))
     except SpecError as error:
         raise DeviceError(str(error)) from None
+
+
+def _is_language(name: str) -> bool:
+    """Whether a language stands for what is present, and no device has its name."""
+    return name.partition(":")[0] in language_names() and name not in known_names()
 
 
 def _present(name: str) -> Device:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from rollergen.expr.stages import Graph
@@ -101,14 +101,18 @@ def fingerprint() -> str:
     import rollergen.hal
 
     digest = hashlib.sha256()
-    for name, content in sorted(_modules([*rollergen.__path__, *rollergen.hal.__path__])):
+    folders = (*rollergen.__path__, *rollergen.hal.__path__)
+    for name, content in sorted(module for folder in folders for module in _modules(folder, os.path.basename(folder))):
         digest.update(f"{name} {len(content)} ".encode() + content)
     return f"{rollergen.__version__}+{digest.hexdigest()[:16]}"
 
 
-def _modules(folders: Iterable[str]) -> list[tuple[str, bytes]]:
-    return [
-        (f"{Path(folder).name}/{path.relative_to(folder).as_posix()}", path.read_bytes())
-        for folder in folders
-        for path in Path(folder).rglob("*.py")
-    ]
+def _modules(folder: str, name: str) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the modules in a folder and those below it.  (`Path.rglob` takes twice as long.)"""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _modules(entry.path, f"{name}/{entry.name}")
+            elif entry.name.endswith(".py"):
+                with open(entry.path, "rb", buffering=0) as file:
+                    yield f"{name}/{entry.name}", file.read()

@@ -113,6 +113,7 @@ def test_a_taken_name_is_left_out_with_a_warning(declared):
     declared(cuda="tests.emit.toy_language:TOY")
     with pytest.warns(PluginWarning, match="language cuda is left out: rollergen has one of that name"):
         assert languages.language("cuda").suffix == "cu"
+        assert languages.language_names() == ("bsp", "cuda", "opencl")
 
 
 def test_a_language_names_no_device_where_it_finds_none_present(declared):
