@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rollergen.construct.planning import planned
 from rollergen.dropped import collected_drops, drop_notes
-from rollergen.errors import ArgumentError, DeviceError, ExpressionError, array_advice, shown
+from rollergen.errors import ArgumentError, DeviceError, ExpressionError, array_advice, refuse_top_k, shown
 from rollergen.expr.dims import has_dims
 from rollergen.expr.language import Tensor, shallow_enough
 from rollergen.expr.stages import Graph
@@ -264,10 +264,9 @@ def _check_notes(candidates: Sequence[Outcome], options: BuildOptions, executor:
 
 def _count(top_k: int | None, compiles_slowly: bool) -> int:
     """How many candidates are emitted, and compiled and measured where the device is present."""
+    refuse_top_k(top_k)
     if top_k is None:
         return CANDIDATES_WHERE_COMPILING_IS_SLOW if compiles_slowly else CANDIDATES
-    if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= 50:
-        raise ArgumentError(f"top_k is {shown(top_k)}; expected None or an integer from 1 to 50")
     return top_k
 
 

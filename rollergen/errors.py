@@ -166,6 +166,14 @@ def check_field_names(record: T) -> T:
     return record
 
 
+def refuse_top_k(top_k: int | None) -> None:
+    """Raises ArgumentError for what is no number of candidates."""
+    if top_k is None:
+        return
+    if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= 50:
+        raise ArgumentError(f"top_k is {shown(top_k)}; expected None or an integer from 1 to 50")
+
+
 def refuse_no_flags(record: Any) -> None:
     """Raises ArgumentError for a field of a dataclass of switches that is neither True nor False."""
     for one in fields(record):

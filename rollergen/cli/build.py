@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rollergen.cli.output import problem_options
+from rollergen.cli.output import problem_options, save_option
 
 
 @click.command()
@@ -12,7 +12,7 @@ from rollergen.cli.output import problem_options
 @click.option("--explain", "whole", is_flag=True, help="Explain all: bytes, occupancy, closed forms, rejected tiles.")
 @click.option("--source", "show_source", is_flag=True, help="Print the source too.")
 @click.option("--run/--no-run", "run", default=None, help="Run and check it; default: if the device is present.")
-@click.option("--save", "directory", metavar="DIR", help="Save it in DIR; OpenCL C runs from there without rollergen.")
+@save_option("OpenCL C runs from there without rollergen")
 def build(
     problem: str, sizes: tuple[str, ...], device: str | None, dtype: str, top_k: int | None, no_profile: bool,
     no_cache: bool, as_json: bool, whole: bool, show_source: bool, run: bool | None, directory: str | None,

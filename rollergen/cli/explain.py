@@ -23,15 +23,16 @@ def explain(
     extents with a name, such as batch=4.
     Candidates are measured if the device is present, unless --no-profile.
     """
-    from rollergen.bench.problems import expression  # here, so that help comes at once
-    from rollergen.cli.run import compiled, tell
-
     if problem.endswith(".onnx"):
+        from rollergen.cli.run import compiled, tell  # here and below, so that help and errors come at once
+
         model = compiled(problem, (), sizes, device, top_k, no_profile, no_cache, as_json)
         tell(model, as_json, html)
         return
     if html is not None:
         raise click.UsageError(f"--html is {str(html)!r} with an operator; expected a model, a path that ends in .onnx")
+    from rollergen.bench.problems import expression
+
     tensor = expression(problem, sizes, dtype)
     from rollergen.build import build  # after the expression, so that its errors come sooner
 

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
-from rollergen.errors import ArgumentError, DeviceError
+from rollergen.errors import ArgumentError, DeviceError, refuse_top_k
 from rollergen.hal.errors import RuntimeUnavailableError, SpecError
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 
@@ -51,6 +52,40 @@ class NewFile(click.Path):
         return path
 
 
+class NewFolder(click.Path):
+    """A folder that is to be written; one where nothing can be written is refused before any work."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        folder = Path(os.fsdecode(super().convert(value, parameter, context)))
+        if folder.exists() and not folder.is_dir():
+            raise ArgumentError(f"{folder} is a file; expected a new name, an empty directory or what was saved before")
+        beside = next((one for one in folder.absolute().parents if one.exists()), folder)
+        try:
+            with TemporaryDirectory(dir=beside):  # as saving does; permissions do not tell what /proc refuses
+                pass
+        except OSError as error:
+            raise ArgumentError(f"{folder} cannot be written: {beside}: {error.strerror}") from None
+        return str(folder)
+
+
+def save_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Where it is saved; ``what``: what runs from there."""
+    return click.option("--save", "directory", type=NewFolder(), metavar="DIR", help=f"Save it in DIR; {what}.")
+
+
+def _top_k(context: click.Context, parameter: click.Parameter, top_k: int | None) -> int | None:
+    refuse_top_k(top_k)
+    return top_k
+
+
+def top_k_option(whose: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """How many candidates are made; a number that is none is refused before anything else is loaded."""
+    return click.option("--top-k", type=int, callback=_top_k, help=f"How many of {whose} are emitted, 1 to 50.")
+
+
 def operators(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of operators for a shell to complete."""
     from rollergen.bench.catalogue import OPERATORS
@@ -66,11 +101,10 @@ def devices(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 
 def refuse_unknown(device: str) -> None:
-    """Raises DeviceError for a device that no spec describes, and for an OpenCL device that is not present; loads
+    """Raises DeviceError for a device that no spec describes, and for a language whose device is not present; loads
     nothing that computes, so that it comes at once."""
-    from rollergen.hal.languages import language_names
+    from rollergen.hal.languages import language, language_names
     from rollergen.hal.load import known_names, load_device
-    from rollergen.hal.runtimes.opencl_devices import NAME as OPENCL
 
     if device in known_names():
         return
@@ -80,18 +114,11 @@ def refuse_unknown(device: str) -> None:
             load_device(device)  # a file, or the error that lists what is known
         except SpecError as error:
             raise DeviceError(str(error)) from None
-    elif written == OPENCL and which:
-        _refuse_absent(device, which)
-
-
-def _refuse_absent(device: str, which: str) -> None:
-    from rollergen.hal.runtimes.opencl_devices import chosen
-    from rollergen.hal.runtimes.opencl_platforms import present_devices
-
-    try:
-        chosen(which, [facts for facts, _ in present_devices()])
-    except RuntimeUnavailableError as error:
-        raise DeviceError(f"device={device!r}: {error}") from None
+    elif (find := language(written).present) is not None:
+        try:
+            find(which)
+        except (RuntimeUnavailableError, SpecError) as error:
+            raise DeviceError(f"device={device!r}: {error}") from None
 
 
 def _known(context: click.Context, parameter: click.Parameter, device: str | None) -> str | None:
@@ -117,7 +144,7 @@ def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.argument("sizes", nargs=-1, type=click.UNPROCESSED),
         device_option,
         click.option("--dtype", default="float32", show_default=True, help="Element type of every tensor."),
-        click.option("--top-k", type=int, help="How many of the best programs are emitted, 1 to 50."),
+        top_k_option("the best programs"),
         click.option("--no-profile", is_flag=True, help="Take the model's first choice; measure nothing."),
         click.option("--no-cache", is_flag=True, help="Neither take a kernel that was built before nor keep this one."),
         click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables."),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 _file = click.Path(path_type=Path, dir_okay=False)
+_present_file = click.Path(path_type=Path, dir_okay=False, exists=True, readable=True)
 _DAY = 86400.0
 _MAGIC = b"SQLite format 3\0"
 
@@ -80,7 +81,7 @@ def export(out: Path, as_json: bool) -> None:
 
 
 @records.command("import", short_help="Append the records of files.")
-@click.argument("files", nargs=-1, required=True, type=_file)
+@click.argument("files", nargs=-1, required=True, type=_present_file)
 @click.option(
     "--from", "origin", type=click.Choice(["rollergen", "kernel_tuner"]), default="rollergen", show_default=True,
     help="Who wrote FILES; kernel_tuner: T4 results, which need --kernel, --device and --size.",
@@ -97,8 +98,6 @@ def import_(
     Of Kernel Tuner's results those configurations become records for which there is an rProgram; the others are
     refused by name.
     """
-    from rollergen.store.record_tables import read_any
-
     if origin == "kernel_tuner":
         _take_tuned(files, kernel, device, sizes, as_json)
         return
@@ -107,17 +106,19 @@ def import_(
     for path in files:
         if _is_store(path):
             raise ArgumentError(f"{path} is a store (an SQLite file); rollergen records merge takes its records")
+    from rollergen.store.record_tables import read_any
+
     _take_in([read_any(path) for path in files], as_json)
 
 
 def _take_tuned(
     files: tuple[Path, ...], kernel: str | None, device: str | None, sizes: tuple[str, ...], as_json: bool
 ) -> None:
+    if kernel is None or device is None:
+        raise ArgumentError("--from kernel_tuner needs --kernel and --device: T4 results do not say what ran where")
     from rollergen.store.kernel_tuner import read_t4
     from rollergen.targets import resolve
 
-    if kernel is None or device is None:
-        raise ArgumentError("--from kernel_tuner needs --kernel and --device: T4 results do not say what ran where")
     found = [read_t4(path, resolve(device), kernel, _extents(sizes)) for path in files]
     refused: Counter[str] = sum((Counter(one.refused) for one in found), Counter())
     if not as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rollergen.cli.output import NewFile, console, device_option, progress_bar
+from rollergen.cli.output import NewFile, console, device_option, progress_bar, save_option, top_k_option
 from rollergen.errors import ArgumentError, writing
 
 if TYPE_CHECKING:
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 @click.argument("model")
 @click.argument("sizes", nargs=-1)
 @click.option("--input", "inputs", multiple=True, metavar="FILE", help="A .npy file for each input; default: random.")
-@click.option("--output", metavar="FILE", help="Write the results there: .npy of one, .npz of several.")
+@click.option("--output", type=NewFile(), metavar="FILE", help="Write the results there: .npy of one, .npz of several.")
 @device_option
-@click.option("--top-k", type=int, help="How many of the best programs of each layer are emitted, 1 to 50.")
+@top_k_option("the best programs of each layer")
 @click.option("--no-profile", is_flag=True, help="Take the model's first choice of each layer; measure none.")
 @click.option("--no-cache", is_flag=True, help="Neither take kernels that were built before nor keep these.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 @click.option("--html", type=NewFile(), metavar="FILE", help="Write a page with the layers and their roofline.")
-@click.option("--save", "directory", metavar="DIR", help="Save it in DIR, which runs without rollergen.")
+@save_option("it runs from there without rollergen")
 def run(
-    model: str, sizes: tuple[str, ...], inputs: tuple[str, ...], output: str | None, device: str | None,
+    model: str, sizes: tuple[str, ...], inputs: tuple[str, ...], output: Path | None, device: str | None,
     top_k: int | None, no_profile: bool, no_cache: bool, as_json: bool, html: Path | None, directory: str | None,
 ) -> None:  # fmt: skip
     """Run MODEL, an ONNX file: compile it, check every layer against float64, time it.
@@ -125,7 +125,7 @@ def _read(name: str) -> np.ndarray:
     return array
 
 
-def _write(name: str, results: Any) -> None:
+def _write(name: Path, results: Any) -> None:
     import numpy as np
 
     if isinstance(results, tuple):

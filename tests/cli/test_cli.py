@@ -155,6 +155,11 @@ def test_an_entry_of_a_suite_is_a_problem():
         (["explain", "m.onnx", "--html", "/nonexistent/x.html"], "/nonexistent/x.html cannot be written: /nonexistent"),
         (["devices", "new", "mine", "-o", "/nonexistent/m.json"], "/nonexistent/m.json cannot be written: /nonexistent"),
         (["devices", "what-if", "v100", "relu", "--plot", "/nonexistent/x.svg"], "/nonexistent is no directory"),
+        (["build", "relu", "shape=64", "--save", "/dev/full"], "/dev/full is a file; expected a new name"),
+        (["build", "relu", "shape=64", "--save", "/proc/x"], "/proc/x cannot be written: /proc: "),
+        (["run", "m.onnx", "--save", "/proc/x/y"], "/proc/x/y cannot be written: /proc: "),
+        (["run", "m.onnx", "--output", "/nonexistent/y.npy"], "/nonexistent/y.npy cannot be written: /nonexistent is"),
+        (["records", "import", "none.jsonl"], "File 'none.jsonl' does not exist"),
         (["biuld"], "there is no command 'biuld'; did you mean build?"),
         (["devices", "v10"], "did you mean v100?"),
     ],
@@ -201,6 +206,7 @@ def test_help_and_errors_about_names_load_nothing_that_computes():
     words = [[*one, "--help"] for one in (*([name] for name in COMMANDS), *under) if one != ["bench", "run"]]
     words += [["devices", "compare", "zzz", "v100"], ["devices", "sensitivity", "zzz"], ["devices", "fit", "zzz"]]
     words += [["records", "prune"], ["bench", "suite", "--only", "zzz"], ["build", "relu", "--device", "zzz"]]
+    words += [["build", "relu", "--top-k", "0"], ["build", "relu", "--save", "/proc/x"], ["records", "import", "none"]]
     program = LIGHT.format(words=words, heavy=HEAVY)
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert [line for line in done.stdout.splitlines() if not line.endswith(" []")] == []
