@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import date
 from importlib.metadata import distributions
 from pathlib import Path
 from zipfile import ZipFile
@@ -100,6 +101,18 @@ def test_the_version_is_the_same_wherever_it_stands(site):
     (cited,) = re.findall(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     newest = re.findall(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
     assert found.version == rg.__version__ == cited == newest
+
+
+def test_the_day_of_the_release_is_the_same_wherever_it_stands():
+    (cited,) = re.findall(r"^date-released: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    newest = re.findall(r"^## [\d.]+, (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    assert date.fromisoformat(cited) == date.fromisoformat(newest)
+
+
+def test_no_page_gives_an_address_of_the_project():
+    """There is none yet: what stands under a name of its own would be invented."""
+    told = [(ROOT / name).read_text() for name in ("README.md", "CITATION.cff", "setup.cfg", "CONTRIBUTING.md", "docs/conf.py")]
+    assert [text for text in told if re.search(r"https?://[^\s)>]*rollergen|^url|repository-code", text, re.MULTILINE)] == []
 
 
 def test_the_metadata_says_what_runs_it_and_describes_itself(site):
