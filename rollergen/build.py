@@ -64,18 +64,19 @@ def build(
         "auto": check and measure them if the device is present; True: insist; False: take the model's
         first choice, which makes the result deterministic.
     cache
-        Whether a kernel that was built before is taken from the user's cache directory (`store.keys` says what
-        it depends on; the environment variable ROLLERGEN_CACHE_DIR names another directory, ROLLERGEN_CACHE_LIMIT
-        another bound of its size than 1GiB), and this one kept.
-        A cache that cannot be used is a `CacheWarning`, never an error.
+        Whether to take a kernel that was built before from the user's cache directory, and to keep this one there.
+        `store.keys` says what a kernel is found by.  The environment variable ROLLERGEN_CACHE_DIR names another
+        directory, ROLLERGEN_CACHE_LIMIT another size than 1GiB. A cache that cannot be used is a `CacheWarning`, never
+        an error.
     verifier
-        What reorders a larger draft before its first ``top_k`` are emitted (`rollergen verify train` makes one): a
-        path; "auto": the one released for this kind of device, if any; None: the model's order.
+        A learned ranker, which reorders a longer list of the model's best before the first ``top_k`` are emitted
+        (`rollergen verify train` makes one): a path; "auto": the one released for this kind of device, if any; None:
+        the model's order.
     progress
-        Called with (what, done, of) while candidates are compiled and timed; None: nobody is.
+        A function, called with (what, done, of) while candidates are compiled and timed; None: no calls.
     sizes
-        Of an expression with dims (`rollergen.dim`): sizes of each at which programs are constructed, beside those that
-        are sampled anyway.  The result is then a `sizes.kernel.SizedKernel`, for all values of the dims.
+        For an expression with dims (`rollergen.dim`): more sizes of each dim at which programs are constructed, beside
+        the sampled ones.  The result is then a `sizes.kernel.SizedKernel`, for all values of the dims.
 
     Raises a `RollergenError` that names what is wrong: expression, device, options; CheckFailedError
     if every measured candidate is wrong.

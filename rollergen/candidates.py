@@ -26,8 +26,8 @@ MOST_DRAFTED = 8
 def proposed(
     drafted: Callable[[int], Sequence[Ranked]], count: int, target: Device, options: BuildOptions
 ) -> tuple[Outcome, ...]:
-    """The best `count` programs with their sources, and better ones of which none could be written, as failed.  Raises
-    the first one's error where that is true of all."""
+    """The best `count` programs with their sources; before them, as failed, better programs whose source could not be
+    written.  Raises the first one's error where no source could be written."""
     wanted = count
     while True:
         ranked = drafted(wanted)
@@ -45,7 +45,8 @@ def proposed(
 def unmeasured(
     candidates: tuple[Outcome, ...], target: Device, options: BuildOptions, progress: Progress
 ) -> tuple[tuple[Outcome, ...], Outcome]:
-    """(candidates, the chosen one) where nothing is run: the first that its compiler does not refuse, if asked."""
+    """(candidates, the chosen one) where nothing is run: the first candidate, or, with ``compile_check``, the first
+    that the compiler does not refuse."""
     if options.compile_check:
         candidates = compile_checked(candidates, target, progress)
     return candidates, first_kept(candidates)

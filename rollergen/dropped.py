@@ -30,7 +30,7 @@ MOST_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A candidate, or ``count`` of them that were tried as one, and the error that ended it."""
+    """A dropped candidate and its error; ``count``: of how many candidates, where they were tried together."""
 
     candidate: str
     error: Exception
@@ -119,7 +119,7 @@ def standing(items: Iterable[Item], make: Callable[[Item], Made], say: Say = rep
 
 
 def as_far_as_possible(items: Iterator[Item], what: str) -> Iterator[Item]:
-    """The items up to the one whose making raises: the rest, of which nobody knows, is dropped as one."""
+    """The items, up to the first one that raises.  The rest, whose number is unknown, is dropped as one."""
     while True:
         try:
             item = next(items)
@@ -150,7 +150,8 @@ def in_pieces(
     batch: Item, make: Callable[[Item], Made], size: Callable[[Item], int], part: Callable[[Item, slice], Item],
     say: Say = repr,
 ) -> list[tuple[Item, Made]]:  # fmt: skip
-    """(the batch, what `make` gives for it); where it raises, its parts: halves, until what fails is one and dropped.
+    """(the batch, what `make` gives for it).  A batch for which it raises is halved, and so on, until the item that
+    fails is alone and dropped.
 
     ``size``: of how many programs a batch is; ``part``: some of them.
     """

@@ -43,12 +43,12 @@ class Kernel:
 
     ``kernel(a, b)`` takes host arrays (NumPy's, torch's, any with DLPack) in the order of
     ``signature`` or by name and returns a new array of the inputs' kind (a tuple for several
-    outputs); ``out=`` writes into the caller's instead and returns it.  Kernels for CUDA also take
-    arrays of the GPU (CuPy's, torch's, any with DLPack or ``__cuda_array_interface__``), and then
-    return at once: the launches stand in ``stream``, or the current one.  Calls are thread-safe: every
-    thread has temporaries of its own, allocated at its first call and reused.  So a signal handler must not call a
-    kernel with constant tensors that it may have interrupted.  A call raises ArgumentError for what is no such array
-    or too few of them, ShapeError, DtypeError, and DeviceError where the device is not present.
+    outputs); ``out=`` writes into the caller's instead and returns it.  Kernels for CUDA also take arrays of the GPU
+    (CuPy's, torch's, any with DLPack or ``__cuda_array_interface__``).  Such calls return at once: their launches are
+    queued in ``stream``, else in the current stream.  Calls are thread-safe: every thread has temporaries of its own,
+    allocated at its first call and reused.  So a signal handler must not call a kernel with constant tensors that it
+    may have interrupted.  A call raises ArgumentError for what is no such array or too few of them, ShapeError,
+    DtypeError, and DeviceError where the device is not present.
 
     Constant tensors (weights) are packed at the first call, and again when another array object is passed, when the
     object refers to other memory (``weights.data = ...``), and when torch has counted a change of the tensor in
@@ -252,7 +252,7 @@ class Kernel:
         return results[0] if len(results) == 1 else results
 
     def benchmark(self, /, *arrays: Any, rounds: int = 15, **named: Any) -> Timing:
-        """Times calls with these arrays, the host's, after one warm-up; the output is allocated once.
+        """Times calls with these host arrays after one call that warms up; the output is allocated once.
 
         ``wall_s`` includes the argument checks and the launch, ``event_s`` neither.
         """

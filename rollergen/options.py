@@ -86,22 +86,22 @@ class BuildOptions:
         State of the device's caches in timed runs.  "warm": as the previous run left them; "cold": swept before
         every run (`measure.eviction`; CPUs).  Reports of times say which.
     isolate
-        Whether candidates run in a process of their own: one that hangs, crashes or uses too much memory is a failed
-        candidate, reported with the reason, and the rest goes on.  Costs the start of a process (about a second),
-        and another one after each candidate that fails.  The limits below hold for that process.
+        Whether candidates run in a process of their own.  A candidate that hangs, crashes or uses too much memory has
+        then failed, with the reason told, and the build goes on.  Costs the start of a process (about a second), and
+        another one after each candidate that fails.  The limits below hold for that process.
     compile_limit_s
         Limit of the wall time, in seconds, for compiling one candidate.
     run_limit_s
         Limit, in seconds, for one run of a candidate. It is added to ``compile_limit_s``, because a runtime may
         finish compiling at the first launch.
     compile_check
-        Whether, where nothing is timed (no GPU is present, or ``profile=False``), NVIDIA's compiler tells which
-        candidates use local memory, that is, spill registers; these are dropped, and `Kernel.explain` says which
-        and why.  Where all do, the one that uses least is kept.  Needs ``rollergen[nvrtc]`` and a device that is
+        Whether NVIDIA's compiler compiles every candidate where nothing is timed (no GPU is present, or
+        ``profile=False``).  Candidates that spill registers to local memory are dropped, and `Kernel.explain` names
+        them.  Where all spill, the one that spills least is kept.  Needs ``rollergen[nvrtc]`` and a device that is
         programmed in CUDA; costs up to a second for each candidate.
     memory_limit_bytes
-        Memory that the process may take beyond what it needs to start and for the operands.  None: no limit; where
-        the machine's memory is used up, this process is the one that the system ends.
+        Bytes that the process may use beyond the operands and what it starts with.  None: no limit; where the machine
+        runs out of memory, the system ends this process first.
 
     Raises `ArgumentError` for a value out of range.
     """

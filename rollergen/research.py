@@ -105,8 +105,8 @@ def profile(
 ) -> tuple[Outcome, ...]:
     """Checks and times programs of one expression; one outcome for each, in the order given.
 
-    ``expr`` is what a right result is; None: the tensor ops of the first program, so that an error
-    made by construction itself is not seen.  ``executor``: any
+    ``expr`` defines the right result; None: the tensor ops of the first program do, which hides an error that
+    construction itself made.  ``executor``: any
     ``concurrent.futures.Executor``: candidates are compiled and checked by tasks of their own, and timed together by
     one; or what compiles and runs in this process; None: the device's own.  ``time_budget_s``: seconds of wall time
     after which no further candidate is started.

@@ -40,8 +40,8 @@ LEAST_CHANGE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``change``: the second figure over the first, above 1 = better; ``low``, ``high``: its 95 % interval, where
-    samples say; ``p``: of no change, corrected."""
+    """``change``: the second figure over the first, better above 1.  ``low``, ``high``: its 95 % interval, None without
+    samples.  ``p``: how likely chance alone makes such a change, corrected for the number of rows."""
 
     label: str
     change: float

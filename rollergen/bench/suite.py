@@ -28,8 +28,8 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``bench`` with its own ``arguments``, ended after ``minutes``; ``resumes``: it goes on from what it has kept, and
-    ``--again`` tells it not to."""
+    """A run of ``bench`` with its own ``arguments``, ended after ``minutes``.  ``resumes``: an interrupted run goes on
+    from what it has kept, unless ``--again`` is given."""
 
     bench: str
     arguments: tuple[str, ...]

@@ -93,7 +93,7 @@ def _number(value: float) -> str:
 
 
 def quoted(text: str) -> str:
-    """A C string literal.  JSON's escapes are C's, but for non-ASCII characters, which stand as they are, and
-    control characters, which do not stand at all; ``??`` could begin a trigraph."""
+    """A C string literal, written by JSON, whose escapes C shares.  Non-ASCII characters stay as they are, control
+    characters become spaces, and ``??``, which could begin a trigraph, is split."""
     plain = "".join(c if c.isprintable() else " " for c in text)
     return json.dumps(plain, ensure_ascii=False).replace("??", '?""?')

@@ -31,8 +31,9 @@ class ClusterLostError(DeviceError):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Tasks of the plan; those that the store had, that were delivered now, that were performed but had been delivered
-    by somebody else meanwhile; ``failed``: why, by title; ``records``: appended now."""
+    """What became of a plan's ``tasks``: ``before``: how many the store had; ``delivered``: how many this run
+    delivered; ``twice``: how many another run delivered meanwhile; ``failed``: (title, reason) of each; ``records``:
+    how many were appended."""
 
     tasks: int
     before: int

@@ -150,8 +150,8 @@ def _write_page(root: Path, out: Path) -> None:
 def compare(first: Path, second: Path, as_json: bool) -> None:
     """What changed from the result FIRST to the result SECOND, beyond chance; exits with 1 where anything is worse.
 
-    A change above 1 is better.  Rows are judged where both files keep samples that are worth enough independent ones,
-    all rows together always; what differs from run to run as a whole is in no row's p.
+    A change above 1 is better.  A row is judged where both files have enough independent samples of it; all rows
+    together are always judged.  A row's p does not count what shifts a whole run against another.
     """
     from dataclasses import asdict
 

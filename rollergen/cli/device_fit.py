@@ -32,8 +32,9 @@ def fit_command(
 ) -> None:  # fmt: skip
     """Propose corrections of DEVICE from measured programs: RECORDS (JSON Lines), else those of the store.
 
-    Bounded figures that explain what predictions are off by, each with its gain; a third of the operators is held
-    out and says whether it holds for others. DEVICE stays as it is: -o writes a new file.
+    Each correction keeps within bounds and has its gain: how much nearer predictions come to the measured times. A
+    third of the operators is held out, to see whether the gain holds for others. DEVICE stays as it is: -o writes a new
+    file.
 
     \b
         rollergen devices fit cpu records.jsonl.xz

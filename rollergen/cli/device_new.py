@@ -120,10 +120,10 @@ def _target(parent: Device, language: str, arch: str) -> dict[str, Any]:
 
 
 def nearest(values: Mapping[str, float], arch: str = "") -> Device:
-    """The built-in device of the nearest architecture, of several the one whose figures are the fewest factors away
-    from those given and from what is known of the architecture.
+    """The built-in device of the nearest architecture.  Of several, the one whose figures differ by the smallest
+    factors from those given and from what is known of the architecture.
 
-    Raises ArgumentError where nothing is given, for then all are as near.
+    Raises ArgumentError where nothing is given: all devices are then equally near.
     """
     if not values and not arch:
         raise ArgumentError("nothing is set to find the nearest device by; expected --like DEVICE, or --set units=128")
@@ -156,8 +156,8 @@ def of_architecture(parent: Device, values: Mapping[str, float], arch: str) -> d
 def begun(
     parent: Device, name: str, title: str, source: str, values: Mapping[str, float], arch: str = ""
 ) -> dict[str, Any]:
-    """The document of a spec with these figures of kind datasheet, as those of its architecture; all others assumed:
-    bandwidths as `scaled` from those of `parent`, the rest as `parent` has it.  Raises DeviceError for a figure that
+    """The document of a new spec.  Given figures and those of its architecture are of kind datasheet.  All others are
+    assumed: bandwidths `scaled` from the parent's, the rest as `parent` has them.  Raises DeviceError for a figure that
     the format refuses.
     """
     rates, known = scaled(parent, values), of_architecture(parent, values, arch)

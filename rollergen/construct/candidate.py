@@ -26,7 +26,7 @@ HOPELESS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A stage that is made only where a program of it is: ``once``: it runs at build, so that no price needs it."""
+    """A stage that is made when a program needs it.  ``once``: it runs once, on constants, and no price needs it."""
 
     make: Callable[[], Stage]
     once: bool
@@ -183,7 +183,8 @@ def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
 def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[Candidate]:
     """The `count` best candidates that fit the device, none twice.
 
-    At most `per_key` have one key, and at most half of them one variant as long as others are not `HOPELESS`.
+    At most `per_key` of them share a key.  At most half of them share a variant, as long as other variants are not
+    `HOPELESS`.
     """
     share = max(per_key, -(-count // 2))
     taken: dict[str, int] = {}

@@ -39,9 +39,9 @@ def planned(
     options: BuildOptions = BuildOptions(),
     inputs: Sequence[Tensor] | None = None,
 ) -> Graph:
-    """The stages of `outputs` for `device`, as `canonicalize` makes them: operands are computed where they are read,
-    contractions share a stage, and chains of them are one, only where the model says that this is faster than to store
-    them first.  Those of the last few expressions are remembered.
+    """The stages of `outputs` for `device`, as `canonicalize` makes them.  An operand is stored first unless the model
+    finds it faster to compute it where it is read; the same holds for contractions that share a stage and for chains.
+    The stages of the last few expressions are remembered.
 
     Raises DtypeError for float64 on a device that has no instruction for it.
     """

@@ -52,8 +52,9 @@ def explanation(chosen: Outcome, others: Sequence[Outcome], device: Device, cuts
 
 
 def profiling(chosen: Outcome, others: Sequence[Outcome]) -> Facts | None:
-    """Seconds that compiling, checking and timing the candidates took, bytes that checking copied to and from the
-    device's memory, the most memory that it and timing allocate, and how they were timed; None where nothing was run.
+    """What the build cost: seconds of compiling, checking and timing the candidates; bytes that the check copied to and
+    from the device's memory; the most memory that check and timing allocate; and how times were taken.  None where
+    nothing was run.
 
     Compilers that leave a part of their work for the first launch do it in checking.
     """
@@ -78,7 +79,7 @@ def profiling(chosen: Outcome, others: Sequence[Outcome]) -> Facts | None:
 
 
 def runner_up(chosen: Outcome, others: Iterable[Outcome]) -> Outcome | None:
-    """The best other candidate: by measured time where there is one, else by the model; failed ones are out."""
+    """The best other candidate that has not failed: by measured time where there is one, else by the model."""
     rest = [o for o in others if o is not chosen and o.state != "failed"]
     unmeasured = float("inf")
     return min(rest, key=lambda o: (o.wall_s if o.wall_s is not None else unmeasured, o.rank), default=None)

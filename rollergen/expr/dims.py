@@ -116,7 +116,7 @@ class Dim(Extent):
 
 
 def dim(name: str, low: int, high: int) -> Dim:
-    """A size that is known at the call, from `low` to `high`: it stands wherever an extent stands.
+    """A size that is known only at the call, from `low` to `high`.  It may stand wherever an extent may.
 
     >>> import rollergen as rg
     >>> S = rg.dim("S", 1, 4096)

@@ -53,7 +53,7 @@ class Misfit:
 
 
 def fitted(expansion: Expansion, separator: Separator, rows: RowLimits) -> tuple[Expansion, OneStage | Misfit]:
-    """`expansion` as one stage, with axes in groups where it is none else, or why it is none."""
+    """`expansion` as one stage, or why it is none.  Axes are grouped where only that makes it one stage."""
     if expansion.size > LARGEST_BODY:  # as a tree, which nothing here may walk
         return expansion, as_one_stage(expansion, separator, rows)
     if isinstance(expansion.body, Put):

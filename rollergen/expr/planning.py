@@ -33,7 +33,7 @@ class Cut:
 
 
 class Roots:
-    """Tensors that are stored, and what others are as one stage that reads these."""
+    """The tensors that are stored, and each of them as one stage that reads the others."""
 
     def __init__(self, tensors: Iterable[Tensor], separator: Separator, rows: RowLimits) -> None:
         self.tensors = list(dict.fromkeys(tensors))
@@ -50,7 +50,7 @@ class Roots:
         return self._known[id(tensor)]
 
     def store(self, tensor: Tensor) -> None:
-        """Stores one more: what it was inlined into is something else now, all other tensors stay as they are."""
+        """Stores one more tensor.  Stages into which it was inlined are made anew, all others stay."""
         self.tensors.append(tensor)
         self._known = {
             key: one for key, one in self._known.items() if not any(read.tensor is tensor for read in one[0].reads)
@@ -80,8 +80,7 @@ class Planner:
         self._tables = tuple(_tables(self._outputs))
 
     def plan(self, stored: tuple[Cut, ...] = ()) -> Plan:
-        """Everything inlined first but what is ``stored``; then tensors are materialised one by one until every root
-        is one stage."""
+        """Inlines everything but what is ``stored``, then stores tensors one by one until every root is one stage."""
         cuts = [*stored, *self._tables]
         roots = Roots((*self._outputs, *(one.tensor for one in cuts)), self._separator, self._rows)
         cuts += _below_large(roots)

@@ -102,9 +102,9 @@ def put(target: Tensor, values: Tensor, at: Any, axis: Any = 0, mode: str = "rai
 
     ``at``: an int or an integer of the call (`rg.scalar`), where the block begins; or a given tensor of one axis of
     integers, an id for each element of `values` along `axis`, all different, negative ones from the end.  Of several
-    axes both are tuples.  ``mode``: what lies outside the axis.  ``raise``: of a position, `rg.build` refuses bounds
-    that allow it; of ids in host memory, a call does.  ``wrap``: the remainder, as of a ring.  ``clip``: of a position
-    the nearest at which the block fits.
+    axes both are tuples.  ``mode``: what lies outside the axis.  ``raise``: `rg.build` refuses a position whose bounds
+    let the block leave the axis; a call refuses such ids, where they are in host memory.  ``wrap``: the remainder, as
+    of a ring.  ``clip``: of a position the nearest at which the block fits.
 
     Raises ExpressionError for what is no given tensor or no position, an unknown mode or axis and bounds that leave
     the target, ShapeError for extents that do not fit, DtypeError for other dtypes.

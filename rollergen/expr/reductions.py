@@ -173,8 +173,8 @@ def reduce(combine: Callable[[Any, Any], Any], identity: Any, x: Any, axis: Any 
     >>> rg.compute((2,), argmax).evaluate([[1, 7, 3], [5, 5, 4]])
     array([1, 0])
 
-    Raises ExpressionError for an identity that changes an operand (of max(abs(a), abs(b)), which makes
-    1 of -1, 0 is none: reduce rg.abs(x) instead), and for what is no function, number or reduction axis.
+    Raises ExpressionError for an identity that changes an operand, and for what is no function, number or reduction
+    axis.  (0 is no identity of max(abs(a), abs(b)), which turns -1 into 1: reduce rg.abs(x) instead.)
     """
     if not callable(combine):
         raise ExpressionError(

@@ -29,8 +29,8 @@ def scalar(name: str, dtype: Any, low: int, high: int) -> Scalar:
 
     Within `rg.compute` it stands wherever a value does: in arithmetic, in conditions (``k < pos``) and
     in index slots (``table[pos + i, j]``).  A call takes an int, or an array of the dtype without axes, and raises
-    ArgumentError for one outside; a value in a device's memory is not checked, as with ids (`rg.take`), and still
-    nothing outside is read. One kernel serves all values.
+    ArgumentError for one outside. Like ids (`rg.take`), a value in a device's memory is not checked; the kernel still
+    reads nothing outside its arrays. One kernel serves all values.
 
     >>> import rollergen as rg
     >>> x, pos = rg.tensor("x", (6,)), rg.scalar("pos", "int32", 0, 4)

@@ -27,8 +27,8 @@ def scan(
 
     ``combine``: ``"sum"``, ``"prod"``, ``"max"`` or ``"min"``; or a function of two values (of two tuples, where `x` is
     a tuple of tensors of one shape), associative, with its ``identity`` as `rg.reduce` has it: it need not commute.
-    ``exclusive``: the element itself is left out, the first one is the identity.  ``reverse``: what comes behind
-    instead of what comes before.  Returns a tensor of the shape of `x`, or a tuple of them.  Dtypes are those of
+    ``exclusive``: leaves out the element itself, so that the first result is the identity.  ``reverse``: combines each
+    element with all behind it instead.  Returns a tensor of the shape of `x`, or a tuple of them.  Dtypes are those of
     reductions: int8 becomes int32, float16 is combined in float32.
 
     >>> import rollergen as rg

@@ -51,10 +51,11 @@ def split_reduction(
     """(partial results over chunks of `axis`, one tensor op for each component; their combination with the original
     result).
 
-    A workspace has shape [chunks, *spatial extents] and the accumulator's dtype.  There are `parts` equal chunks where
-    the axis has so many; else they are rounded up to tiles of up to `tile` elements (a power of 2), so that there may
-    be fewer, and the last is short.  None where there are several reductions, for row axes, if fewer than two chunks
-    would be left, or, with `whole`, where the chunks are not equal or there are several components.
+    A workspace has shape [chunks, *spatial extents] and the accumulator's dtype.  The axis is cut into `parts` equal
+    chunks where it divides.  Else the length of a chunk is rounded up to tiles of up to `tile` elements (a power of 2):
+    there may be fewer chunks, and the last one is short.  None where there are several reductions, for row axes, if
+    fewer than two chunks would be left, or, with `whole`, where the chunks are not equal or there are several
+    components.
     """
     if len(op.reductions) != 1 or op.of_role("row") or parts < 2:
         return None
@@ -77,8 +78,8 @@ def split_reduction(
 
 
 def chunk_of(op: TensorOp, axis: str, parts: int, tile: int = TILE) -> int:
-    """Elements of a chunk: an equal share where there is one, else rounded up to whole windows and whole tiles (or
-    halves of these, and so on) as far as that makes it no more than a sixteenth longer."""
+    """Elements of a chunk: an equal share of the axis where it divides.  Else the share is rounded up to whole windows
+    and whole tiles (or halves, quarters, ... of tiles), the longest for which it grows by a sixteenth at most."""
     extent = op.axis(axis).extent
     share = -(-extent // parts)
     if extent % parts == 0:

@@ -26,7 +26,7 @@ _REST = 1
 
 
 def blocks_of(program: RProgram) -> RProgram:
-    """The program as one whose outputs are the blocks that it puts, each an array of one axis."""
+    """The program with each updated argument replaced by the block that is put into it, as an output of one axis."""
     if not updated(program.outputs):
         return program
     stages = tuple(replace(stage, op=_storing_a_block(stage.op)) for stage in program.stages)

@@ -83,7 +83,7 @@ def building(programs: Sequence[RProgram], host: bool) -> Footprint:
 
 
 def require(needed: Footprint, memory: Memory, what: str) -> None:
-    """DeviceError with what is needed and what there is, where `memory` has less than that free."""
+    """Raises DeviceError where `memory` has less free than is needed; the message gives both."""
     free = memory.free_bytes()
     if free is not None and needed.total > free:
         raise DeviceError(

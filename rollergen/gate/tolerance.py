@@ -88,7 +88,8 @@ class Accuracy:
         return replace(self, variance=self.variance + (units * unit_roundoff(dtype)) ** 2).held_in(dtype)
 
     def jumped(self) -> Accuracy:
-        """Made a whole number: exact where it was one already, else off by one where it lay next to a jump."""
+        """The value rounded to a whole number: exact where it was whole before, else off by one where it lay next to a
+        jump."""
         return self if self.whole or not self.variance else replace(self, steps=self.steps + 1.0, whole=True)
 
 

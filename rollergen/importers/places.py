@@ -33,7 +33,8 @@ def indexed(x: Tensor, indices: Sequence[Any]) -> Tensor:
 
 
 def put(x: Tensor, indices: Sequence[Any], values: Callable[[tuple[int, ...]], Tensor]) -> Tensor:
-    """`x` with others at the places that one row of indices names along its axis, the last where it names one twice.
+    """`x` with other elements at the places that a vector of indices names along one axis.  Where it names a place
+    twice, the last one counts.
 
     ``values``: those others in a shape, which is `x`'s with as many along that axis as there are indices.  Each place
     looks at all indices once, whatever lies there.

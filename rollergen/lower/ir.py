@@ -73,8 +73,8 @@ class Assign:
 
 
 class Route(IntEnum):
-    """How a value comes from memory into local memory: through registers; past them, and past the unit's cache where
-    an access is as wide as it may be; or past them and through that cache."""
+    """How a value comes from global into local memory: through registers; past registers, and past the unit's cache
+    where the access is as wide as the device allows; or past registers and through that cache."""
 
     REGISTERS = 0
     PAST_CACHE = 1

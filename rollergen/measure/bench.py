@@ -41,7 +41,7 @@ class Bench(Protocol):
         """A timing of a candidate that passed.  Raises Lost where its process ends with it."""
 
     def repeat(self, candidate: Outcome, calls: int) -> float:
-        """Mean seconds of one call, by the clock that ranks, of so many in a row; else as `time`."""
+        """Mean seconds of one of `calls` calls in a row, by the clock that ranks candidates; raises as `time`."""
 
     def revoked(self) -> dict[int, str]:
         """Why candidates that had passed are wrong after all, by rank (`Gate.revoked`); asked after all checks."""

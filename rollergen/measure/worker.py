@@ -29,8 +29,8 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds for compiling one candidate, and for one run of it; bytes that its process may add to what it needs to
-    start (None: no limit)."""
+    """Limits of a worker: seconds for compiling one candidate and for one run of it; bytes that the process may use
+    beyond those that it starts with (None: no limit)."""
 
     compile_s: float = 60.0
     run_s: float = 10.0

@@ -54,7 +54,7 @@ def compile(
     device, top_k, profile, cache, options
         As `rollergen.build` takes them, for every kernel; where none is measured, ``top_k`` is 2 unless given.
     progress
-        Called with (what, done, of) as steps have their kernels; None: nobody is.
+        A function, called with (what, done, of) for each step whose kernel is built; None: no calls.
 
     An operator without a counterpart in `rg.ops`, or for which no kernel can be constructed, is run by torch, or by
     ONNX's reference implementation, as a step of its own that `Model.layers` names.

@@ -173,8 +173,9 @@ class Model:
         return self._timing
 
     def check(self, /, *arrays: Any, **named: Any) -> tuple[LayerCheck, ...]:
-        """Each kernel's result in one call beside the float64 definition of its layer: at points of every edge class,
-        within the gate's tolerance.  Steps that the model's own library runs are not checked.
+        """Compares each kernel's result of one call with the float64 definition of its layer, within the gate's
+        tolerance: at sampled points, corners and edges of tiles among them.  Steps that the model's own library runs
+        are not checked.
 
         Raises CheckFailedError that names the first layer beyond its bound.
         """
@@ -257,7 +258,8 @@ class Model:
         }
 
     def explain(self, brief: bool = False) -> str:
-        """What runs where, layer by layer, as text; `brief`: the `BRIEF_LAYERS` that take longest, and how many not."""
+        """What runs where, layer by layer, as text.  `brief`: the `BRIEF_LAYERS` layers that take longest, and the
+        number of the others."""
         layers = self.layers
         shown = sorted(layers, key=lambda one: -one.share)[:BRIEF_LAYERS] if brief else layers
         host = sum(one.kernel is None for one in layers)

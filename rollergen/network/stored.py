@@ -22,8 +22,8 @@ Definition = tuple[Tensor, tuple[Tensor, ...]]
 
 
 class Stored:
-    """The store as one compilation sees it; where ``cache`` is not True, and for networks and options of which nobody
-    can tell whether they are the same as the last time, there is none."""
+    """The store of one compilation.  There is none unless ``cache`` is True, nor where it is unknown whether network
+    and options are those of an earlier compilation."""
 
     def __init__(self, network: Network, terms: Terms, cache: object) -> None:
         self._network, self._terms = network, terms

@@ -23,8 +23,8 @@ _TRIES = 100
 def cover(
     loss: np.ndarray, most: int, weights: np.ndarray | None = None, orders: np.ndarray | None = None
 ) -> list[int]:
-    """Rows of which, in each column, the least is close to 1: greedily the one that helps most, until none is far; then
-    some are exchanged for others while that makes them better together.
+    """At most `most` rows that serve every column well: in each column the least of them is close to 1.  The row that
+    helps most is taken, until no column is far; then rows are exchanged while that improves the choice.
 
     Better is what serves fewer columns badly (`FAR`) and less time in the mean of all, and of all orders of magnitude.
     ``loss``: seconds of each plan over the best's [plans, sizes]; ``weights``: of the sizes; ``orders``: of these in

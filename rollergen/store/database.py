@@ -49,8 +49,8 @@ class StoreError(RollergenError):
 def reading(path: Path, *, own: bool = True) -> Iterator[sqlite3.Connection | None]:
     """A connection within one consistent view of the file; None where there is no file yet.
 
-    ``own``: whether it is this user's, which must not be one that others may write; else nothing in it may be
-    believed.  Raises StoreError.
+    ``own``: whether this is the user's own store, which nobody else may be able to write.  What another store says must
+    not be trusted.  Raises StoreError.
     """
     with _named(path):
         if own:

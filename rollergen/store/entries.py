@@ -66,7 +66,8 @@ def row_hash(row: Sequence[Any]) -> str:
 
 
 def read(connection: sqlite3.Connection, key: Key, device: Device) -> Entry | None:
-    """The stored kernel, checked as `admin.verify` checks it: so a build replaces what that finds.  Raises Damage."""
+    """The stored kernel, checked as `admin.verify` checks it, so that a build replaces what `verify` would name.
+    Raises Damage."""
     row = connection.execute(f"SELECT {', '.join(COLUMNS)}, hash FROM kernels WHERE key = ?", (key.hash,)).fetchone()
     if row is None:
         return None

@@ -45,10 +45,10 @@ class CodeShapes:
     else each thread copies its part.
     ``producers``: an execution width of each block may do nothing but start copies of boxes; else one of the threads
     that compute does so, between barriers of the block.
-    ``persistent_grids``: a producer may serve several outputs of its block, one after the other, in a grid of one block
-    for each unit; else there is a block for each output.
-    ``clusters``: two blocks with a producer each may bring for each other what they read alike, on devices that have
-    clusters of blocks; else each brings all that it reads.
+    ``persistent_grids``: the grid may have one block with a producer for each unit, which computes several tiles of the
+    output, one after the other; else each tile has a block.
+    ``clusters``: two blocks with a producer each may share the copies of what both read, each making a part for both,
+    on devices that have clusters of blocks; else each block copies all that it reads.
     ``box_stores``: the engine that brings such factors may store the results, too, from a block's layer; else each
     thread stores its own.
     ``vector_loads``: what is added to products of matrix instructions (residuals, biases) is read in vectors as wide as
@@ -111,18 +111,20 @@ ALL_SHAPES = CodeShapes()
 @check_field_names
 @dataclass(frozen=True, slots=True)
 class AlignmentRules:
-    """Which alignment rules hold; all do unless an ablation switches one off, and programs stay correct without them.
+    """Which alignment rules hold.  All do by default; an ablation may switch any of them off, and programs stay
+    correct.
 
     ``execution_unit``: the threads of a block fill whole execution widths (warps, wavefronts), lanes whole vectors.
     ``transaction``: the rows of a tile fill whole memory transactions.  ``bank``: threads that read together read
     different banks.  ``tensor_shape``: padding costs at most ``epsilon`` of an axis.
     ``epsilon``: the largest padded share of an axis, 0.1 for 10 %; None: whatever pays.
     ``pad_value``: what packed copies hold beyond the end of an axis.
-    ``shapes``: what construction may choose from.  ``tf32``: whether float32 factors may lose their 13 lowest bits.
-    ``atomics``: whether the parts of a sum may be added up in any order.  ``winograd``: how many outputs a side of the
-    largest tiles of Winograd's filtering has; 0: there are none.
+    ``shapes``: which ways of writing kernels construction may choose.  ``tf32``: whether float32 factors may lose their
+    13 lowest bits.
+    ``atomics``: whether the parts of a sum may be added up in any order.  ``winograd``: outputs along one side of the
+    largest tile of Winograd's filtering; 0 forbids it.
 
-    Raises ArgumentError for a switch that is neither True nor False, UnknownNameError for a name that is none.
+    Raises ArgumentError for a switch that is neither True nor False, UnknownNameError for a name that no switch has.
     """
 
     execution_unit: bool = True

@@ -72,8 +72,8 @@ class Dataset:
     def of_family(self, name: str | None) -> Dataset:
         """The rows of one of `FAMILIES`; None: all, where they are of one.
 
-        Raises ArgumentError where they are of both, or where there is none: what programs of one cost says nothing of
-        the other's."""
+        Raises ArgumentError where records of both families are present and none is named, and where none is of the
+        named one: costs on one family tell nothing about the other."""
         there = [FAMILIES[number] for number in np.unique(self.family)]
         if name is None and len(there) > 1:
             raise ArgumentError(f"the records are of {' and '.join(there)} devices; expected one: --family chooses")

@@ -86,8 +86,8 @@ class Launched(NamedTuple):
 class Limiter:
     """The time that one resource needs: ``seconds``, and ``clocks`` of the busiest unit.
 
-    ``how``: overlaps with the others (p-norm), takes turns with others that do (their sum is one of the p-norm's
-    terms), is in series with others (the slowest of which joins the norm of the rest), or adds to them all.
+    ``how`` it joins the others.  *overlaps*: a term of the p-norm; *takes turns*: the sum of all such limiters is one
+    term; *in series*: the slowest of them joins the norm of the rest; *adds*: is added to all of it.
     """
 
     name: str
@@ -272,10 +272,10 @@ class Norms(NamedTuple):
 def norms_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Norms:
     """How far limiters overlap.
 
-    A matrix instruction keeps its unit busy for many clocks, in which others issue.  Memory works beside the unit where
-    each tile is on its way before the one before is used up, or where all that is read is read once; else the threads
-    that wait for it do little else.  It disturbs least where threads do not wait for products, either.  (Constants:
-    two spaces of products in float32, published products in float16, products by wgmma on an H200.)
+    A matrix instruction keeps its unit busy for many clocks, in which others issue.  Memory overlaps with the unit
+    where each tile is requested before the previous one is used up, or where everything is read once; else threads
+    mostly wait for it.  It disturbs least where threads do not wait for products, either.  (Constants: two spaces of
+    products in float32, published products in float16, products by wgmma on an H200.)
     """
     one = instruction_of(nest, device)
     unit = (costs.matrix_exponent if one else 0) or costs.norm_exponent

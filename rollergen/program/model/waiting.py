@@ -47,8 +47,9 @@ def is_from_window(nest: Nest, copy: Copy) -> bool:
 
 
 def waiting_of(nest: Nest, costs: Costs) -> Waiting:
-    """What waits of all windows: what is copied ahead of the accumulators that use it (but what the first of them
-    uses as it comes); else what later unrolled steps read again, if the compiler leaves these where they are."""
+    """Registers that hold elements of windows for later: those copied ahead of the accumulators that use them (but for
+    what the first accumulator uses at once); else those that later unrolled steps read again, if the compiler keeps the
+    order of the steps."""
     live: Number = 0
     kept: Number = 0
     uses: Number = 0
