@@ -265,16 +265,20 @@ def committed(pattern: str) -> list[Path]:
 
 
 def papers() -> str:
-    """What the newest run of `bench seeds` found of each figure and table of the papers."""
-    path = max(committed("seeds_*.json"), key=lambda path: (path.stem[-10:], path.stem))
+    """What the newest run of `bench seeds` that has it found of each figure and table of the papers."""
+    found = {}
+    for path in sorted(committed("seeds_*.json"), key=lambda path: (path.stem[-10:], path.stem)):
+        for one in json.loads(path.read_text(encoding="utf-8"))["claims"]:
+            found[one["claim"]] = (path, one)
     lines = ["| `--claim` | figure | what | state | found | the paper's |", "|---|---|---|---|---|---|"]
-    found = json.loads(path.read_text(encoding="utf-8"))["claims"]
-    for one in found:
+    for claim in CLAIMS:
+        if claim.id not in found:
+            lines.append(f"| `{claim.id}` | {claim.of} | {claim.what} | not run yet | | |")
+            continue
+        path, one = found[claim.id]
         link = f"[{one['state']}](../benches/results/{path.name})"
-        told = (f"`{one['claim']}`", one["of"], one["what"], link, one["ours"], one["paper"])
+        told = (f"`{claim.id}`", claim.of, claim.what, link, one["ours"], one["paper"])
         lines.append(f"| {' | '.join(told)} |")
-    for other in (claim for claim in CLAIMS if claim.id not in {one["claim"] for one in found}):
-        lines.append(f"| `{other.id}` | {other.of} | {other.what} | not in that run | | |")
     return "\n".join(lines) + "\n"
 
 
