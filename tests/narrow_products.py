@@ -74,7 +74,9 @@ def converting(case: Narrow, device: Device, weights_first: bool = False) -> tup
     raise AssertionError(f"no variant converts {case}")
 
 
-def program(case: Narrow, device: Device, *plan: int, weights_first: bool = False, chains: int = 1) -> RProgram:
+def program(
+    case: Narrow, device: Device, *plan: int, weights_first: bool = False, chains: int = 1, gk: int = 1
+) -> RProgram:
     """A program from a plan written out (`MatrixPlan`), behind the copies of its variant; ``weights_first``: they are
     the m x k factor, so that the plan's tiles and warps change places."""
     graph = canonicalize(case.expression())
@@ -82,7 +84,7 @@ def program(case: Narrow, device: Device, *plan: int, weights_first: bool = Fals
     if weights_first:
         (fm, fn, gm, gn), rest = plan[:4], plan[4:]
         plan = (fn, fm, gn, gm, *rest)
-    stage = matrix_stage(variant.op, variant.roles, MatrixPlan(instruction, *plan, chains=chains), device)
+    stage = matrix_stage(variant.op, variant.roles, MatrixPlan(instruction, *plan, chains=chains, gk=gk), device)
     copies = tuple(copy_stage(copy, device) for copy in variant.copies)
     made = tuple(copy.output for copy in variant.copies)
     found = RProgram(device.name, graph.inputs, graph.outputs, (*copies, stage), made)

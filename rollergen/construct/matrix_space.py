@@ -51,6 +51,8 @@ for each other more often than for memory (16 x 4096 x 4096 on an H200: 9.0 us o
 _NARROW_STEPS = (1, 2, 4, 8, 16)
 _CHAINS = (2, 4)
 """Accumulators of a tile whose products of several steps are added up apart."""
+_PARTS = (2, 4)
+"""Execution widths of a block that share each sum, of products with so few results that a unit has few of them."""
 _PANEL_STEPS = PANEL_BYTES // (2 * ROW_BYTES)
 """Of an asynchronous instruction, whose k has 32 bytes: rows along k are a panel's."""
 _DEPTHS = (1, 2)
@@ -136,8 +138,9 @@ def _shaped(
         depths = (*depths, *_RING)
     operands = matrix_operands(op, axes_of(roles), instruction)
     converts = operands is not None and bool(operands.conversions)
+    few = _has_few_tiles(op, roles, instruction)
     for steps in _steps_of(op, roles, instruction, converts):
-        for depth, how in _filled(depths, steps, converts, instruction, device, rules):
+        for depth, how in _filled(depths, steps, converts, few, instruction, device, rules):
             plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth, **how)
             drafted = lambda some, plan=plan: _draft(op, roles, plan, some, device, rules, ledger)
             said = lambda some, plan=plan: f"{name}: {len(some)} tiles of {plan_text(plan)}"
@@ -155,23 +158,29 @@ def _steps_of(op: TensorOp, roles: Roles, instruction: Instruction, converts: bo
         return [_PANEL_STEPS]
     if converts:
         return [steps for steps in _NARROW_STEPS if k_extent % (steps * instruction.k) == 0]
-    tiles = ((roles.m, instruction.m), (roles.n, instruction.n))
-    few = any(op.axis(axis or "").extent <= _SHORT_TILES * side for axis, side in tiles)
-    some = (*_STEPS, _LONG_STEP) if few else _STEPS
+    some = (*_STEPS, _LONG_STEP) if _has_few_tiles(op, roles, instruction) else _STEPS
     return [steps for steps in some if steps == 1 or steps * instruction.k < 2 * k_extent]
 
 
+def _has_few_tiles(op: TensorOp, roles: Roles, instruction: Instruction) -> bool:
+    """Whether it has few of the instruction's tiles along m or n."""
+    tiles = ((roles.m, instruction.m), (roles.n, instruction.n))
+    return any(op.axis(axis or "").extent <= _SHORT_TILES * side for axis, side in tiles)
+
+
 def _filled(
-    depths: tuple[int, ...], steps: int, converts: bool, instruction: Instruction, device: Device,
+    depths: tuple[int, ...], steps: int, converts: bool, few: bool, instruction: Instruction, device: Device,
     rules: AlignmentRules,
 ) -> list[tuple[int, dict[str, Any]]]:  # fmt: skip
     """(buffers, how they are filled and what is added up apart: fields of `MatrixPlan`) that are tried.
 
     Products with few rows are of few tiles, of which each waits for the one before: of narrow factors alone, whose
-    tiles come in time."""
+    tiles come in time.  Of ``few`` tiles a block has few execution widths, unless several share them."""
     found: list[tuple[int, dict[str, Any]]] = [(depth, {}) for depth in depths]
     if converts:
-        found += [(depth, {"chains": chains}) for depth in depths[-2:] for chains in _CHAINS if chains <= steps]
+        parts = [(1, chains) for chains in _CHAINS if chains <= steps]
+        parts += [(gk, min(steps // gk, max(_CHAINS))) for gk in _PARTS if few and gk < steps]
+        found += [(depth, {"chains": chains, "gk": gk}) for depth in depths[-2:] for gk, chains in parts]
     if instruction.is_asynchronous and device.kind.box_copies and rules.shapes.box_copies:
         found += [(depth, way) for depth in depths if depth in _RING for way in _boxed(device, rules)]
     return found

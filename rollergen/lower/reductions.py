@@ -14,6 +14,7 @@ from rollergen.expr.values import Combiner
 from rollergen.lower import exchanges
 from rollergen.lower.access import fetch, has_edge
 from rollergen.lower.arithmetic import Scope, combine, inside_lanes, zero_when_masked
+from rollergen.lower.at_once import put_together
 from rollergen.lower.best_lane import best_lane
 from rollergen.lower.elements import Access
 from rollergen.lower.expressions import (
@@ -281,6 +282,11 @@ def finish(
         Registers(name, tuple(((p, 1),) for p in spatial), c.dtype, lanes)
         for name, c in zip(names, acc.components, strict=True)
     )
+    if nest.stage.accumulator.combine == "at_once":
+        own = lambda: _across_chains(out, scope, acc)
+        thread = (threads.rank, threads.segment, threads.count)
+        put_together(out, scope, acc.reduction.combiner, totals, spatial, own, thread, loops_over)
+        return totals
     with loops_over(out, scope.place, spatial, together=threads.count > 1):
         for registers, value in zip(totals, _folded(out, scope, acc, threads), strict=True):
             out.assign(scope.place.element(registers), value)

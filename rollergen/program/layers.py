@@ -8,7 +8,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
 from rollergen.program.boxes import barrier_bytes, results_bytes
 from rollergen.program.matrix import matrix_instruction, scratch_bytes
-from rollergen.program.rprogram import LANE, THREAD, Copy, KeptRow, Stage
+from rollergen.program.rprogram import LANE, THREAD, UNROLL, Copy, KeptRow, Stage
 from rollergen.program.windows import window_shape
 
 REGISTERS = "registers"
@@ -75,6 +75,9 @@ def combining_bytes(stage: Stage, device: Device) -> dict[str, int]:
     if how == "groups":
         cells //= prod(x.extent for x in stage.loops if x.kind == THREAD and x.axis in reduced)
     lanes = prod(x.extent for x in stage.loops if x.kind == LANE and x.axis not in reduced)
+    if how == "at_once":
+        inside = stage.loops[stage.accumulator.at_loop :]
+        lanes = prod(x.extent for x in inside if x.kind == UNROLL and x.axis not in reduced)
     bytes_ = sum(ITEMSIZE[body.dtype] for r in stage.op.reductions for body in r.bodies)
     return {layer: cells * lanes * bytes_}
 

@@ -39,7 +39,7 @@ from rollergen.program.supersteps import Superstep, TileMapping
 GRID, GROUP, THREAD, SERIAL, UNROLL, LANE = "grid", "group", "thread", "serial", "unroll", "lane"
 PARALLEL = (GROUP, THREAD)
 LoopKind = Annotated[str, Among((GRID, GROUP, THREAD, SERIAL, UNROLL, LANE))]
-Combine = Annotated[str, Among(("none", "shuffle", "groups", "tree"))]
+Combine = Annotated[str, Among(("none", "shuffle", "groups", "tree", "at_once"))]
 Guard = Annotated[str, Among(("none", "mask", "peel", "overlap"))]
 
 
@@ -167,7 +167,9 @@ class Accumulator:
       registers, upper halves to lower ones, the outermost thread loop first;
     - ``groups``: so within each execution width, for its one reduced thread loop; then the one reduced group
       loop's partial results go through the block's layer, and each execution width combines them so again;
-    - ``tree``: upper halves to lower ones through the block's layer, for all thread and group loops together.
+    - ``tree``: upper halves to lower ones through the block's layer, for all thread and group loops together;
+    - ``at_once``: so, too, of matrix instructions' results whose sums execution widths share: all of a thread's pass
+      through the block's layer at once, and the first thread of each sum adds up those of all.
 
     A language without exchange of registers writes ``shuffle`` and ``groups`` as a ``tree``.
 

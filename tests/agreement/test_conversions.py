@@ -44,8 +44,10 @@ def cases(draw):
     case = Narrow(draw(st.integers(1, 40)), k, draw(st.integers(4, 90)), weights, group, zero, draw(st.booleans()),
                   draw(st.sampled_from(("float16", "bfloat16"))), draw(st.booleans()))  # fmt: skip
     tiles = tuple(draw(st.integers(1, 3)) for _ in range(2)) + tuple(draw(st.integers(1, 2)) for _ in range(2))
-    chains = draw(st.sampled_from([one for one in (1, 2, 4) if one <= steps]))
-    return case, (*tiles, steps, draw(st.integers(1, 4))), {"weights_first": draw(st.booleans()), "chains": chains}
+    gk = draw(st.sampled_from([one for one in (1, 2, 4) if one <= steps]))
+    chains = draw(st.sampled_from([one for one in (1, 2, 4) if gk * one <= steps]))
+    how = {"weights_first": draw(st.booleans()), "chains": chains, "gk": gk}
+    return case, (*tiles, steps, draw(st.integers(1, 4))), how
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])

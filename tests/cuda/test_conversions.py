@@ -23,7 +23,7 @@ from tests.narrow_products import Narrow, drawn, program
 on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 compiled = pytest.mark.skipif(not nvrtc.is_installed(), reason="no NVRTC")
 
-# Device, case, and of its plan: tiles along m and n of a warp, warps, steps of k, buffers, chains.
+# Device, case, and of its plan: tiles along m and n of a warp, warps, steps of k, buffers, chains, warps along k.
 CASES = {
     "cast": ("a100", Narrow(16, 64, 48, turned=True), (1, 2, 1, 2, 2, 1)),
     "cast, remainders, two buffers": ("h200", Narrow(13, 128, 51, turned=True), (1, 2, 1, 2, 2, 2)),
@@ -40,6 +40,8 @@ CASES = {
     "one row": ("a100", Narrow(1, 256, 80, "int4", 64), (1, 3, 1, 1, 4, 4)),
     "chains": ("a100", Narrow(13, 256, 75, "int8", 64, turned=True), (1, 2, 1, 2, 4, 3, 2)),
     "chains, results exchanged": ("h200", Narrow(9, 512, 96, "int4", 64), (1, 4, 1, 1, 8, 3, 4)),
+    "warps share sums": ("a100", Narrow(13, 256, 75, "int8", 64, turned=True), (1, 2, 1, 2, 4, 3, 1, 2)),
+    "four warps share sums, with chains": ("h200", Narrow(1, 512, 96, "int4", 128), (1, 4, 1, 1, 8, 3, 2, 4)),
     "bfloat16": ("a100", Narrow(7, 256, 40, "int8", 64, turned=True, dtype="bfloat16"), (1, 2, 1, 1, 4, 3)),
     "bfloat16, zero point": ("h200", Narrow(9, 256, 80, "uint8", 64, "uint8", True, "bfloat16"), (1, 2, 1, 2, 2, 2)),
     "bfloat16, nibbles": ("a100", Narrow(1, 256, 80, "int4", 64, dtype="bfloat16"), (1, 2, 1, 2, 2, 3)),
@@ -49,8 +51,8 @@ CASES = {
 @lru_cache(maxsize=32)
 def made(name, weights_first=False):
     device_name, case, plan = CASES[name]
-    device, (whole, chains) = load_device(device_name), (plan[:6], plan[6] if len(plan) > 6 else 1)
-    return program(case, device, *whole, weights_first=weights_first, chains=chains), device
+    device, (chains, gk) = load_device(device_name), (*plan[6:], 1, 1)[:2]
+    return program(case, device, *plan[:6], weights_first=weights_first, chains=chains, gk=gk), device
 
 
 def same_bits(one, other):
@@ -91,6 +93,7 @@ def test_every_number_of_a_narrow_dtype_becomes_itself(kind, dtype):
 
 FAULTS = {
     "one chain is not added": ("chains", "(?<=\\+ )acc\\[1\\]", "0.0f*acc[1]"),
+    "one warp's sums are left out": ("warps share sums", "part \\+ part_2", "part"),
     "a wrong number is subtracted": ("nibbles", "0x64086408u\\)", "0x64006400u)"),
     "the sign is forgotten": ("cast", "word \\^ 0x80808080u", "word"),
     "halves of a word change places": ("cast", "0x4140", "0x4041"),

@@ -68,7 +68,8 @@ class MatrixPlan:
     ``group_rows`` rows (see `BlockOrder`).  ``boxes``: a copy engine fills the buffers, told by a ``producer``;
     ``persistent``: where blocks are more than units, one for each unit is launched; ``cluster``: blocks of a cluster,
     where the grid has whole ones (see `BlockOrder`); ``box_stores``: the copy engine stores results, where it can.
-    ``chains``: a divisor of the steps; the products of so many in a row go into accumulators of their own.
+    ``gk``: a divisor of the steps; so many execution widths share each sum, each with its part of every staged tile.
+    ``chains``: a divisor of the steps of each; the products of so many in a row go into accumulators of their own.
     Sizes may be arrays (a batch of one structure)."""
 
     instruction: str
@@ -85,6 +86,7 @@ class MatrixPlan:
     cluster: int = 0
     box_stores: bool = False
     chains: int = 1
+    gk: int = 1
 
 
 def axes_of(roles: Roles) -> tuple[str, ...]:
@@ -119,7 +121,10 @@ def matrix_stage(
         op=op,
         loops=tuple(loops),
         compute=Compute(instruction.name, factors=factors_of(instruction, operands or NO_OPERANDS), producer=producer),
-        accumulator=Accumulator(first_inner, instruction.accumulator_dtype, separate=_chains(roles, plan, loops)),
+        accumulator=Accumulator(
+            first_inner, instruction.accumulator_dtype, separate=_chains(roles, plan, loops),
+            combine="at_once" if plan.gk > 1 else "none",
+        ),
         copies=copies,
         store=_store(op, roles, instruction, plan.fn, rules),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
@@ -184,7 +189,7 @@ def _loops(op: TensorOp, roles: Roles, plan: MatrixPlan, instruction: Instructio
         roles.n or "", (GRID, ceil_div(extent(roles.n), plan.fn * plan.gn * instruction.n)), (GROUP, plan.gn),
         (UNROLL, plan.fn), *own_n,
     )  # fmt: skip
-    steps = ((UNROLL, plan.steps // plan.chains), (UNROLL, plan.chains))
+    steps = ((GROUP, plan.gk), (UNROLL, plan.steps // plan.gk // plan.chains), (UNROLL, plan.chains))
     k = digits(roles.k, (SERIAL, ceil_div(extent(roles.k), plan.steps * instruction.k)), *steps, *own_k)
     inside = {id(m): len(own_m), id(n): len(own_n)}
     parts = lambda loops: (loops[: -inside[id(loops)]], loops[-inside[id(loops)] :])
@@ -192,12 +197,12 @@ def _loops(op: TensorOp, roles: Roles, plan: MatrixPlan, instruction: Instructio
     batch = [Loop(axis, op.axis(axis).extent, 1, GRID) for axis in roles.batch]
     nest = [
         *batch,
-        *own(m, GRID, False), *own(n, GRID, False), *own(m, GROUP, False), *own(n, GROUP, False), *own(m, GROUP, True),
-        *own(m, THREAD, True), *own(n, THREAD, True),
-        *k[:3],
+        *own(m, GRID, False), *own(n, GRID, False), k[1], *own(m, GROUP, False), *own(n, GROUP, False),
+        *own(m, GROUP, True), *own(m, THREAD, True), *own(n, THREAD, True),
+        k[0], *k[2:4],
         *own(m, UNROLL, False), *own(n, UNROLL, False),
         *own(m, UNROLL, True), *own(n, UNROLL, True),
-        *k[3:],
+        *k[4:],
     ]  # fmt: skip
     rings = plan.boxes and plan.persistent  # of tiles of several outputs, also where each has one
     return [loop for loop in nest if loop in useful([loop]) or (rings and loop is k[0])]

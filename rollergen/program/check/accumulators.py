@@ -11,9 +11,10 @@ from rollergen.expr.tensor_op import Axis
 from rollergen.hal.spec import Device
 from rollergen.program.check.nest import power_of_two, refuse
 from rollergen.program.loops import adds
+from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import GROUP, PARALLEL, SERIAL, THREAD, UNROLL, Stage
 
-_COMBINE = ("none", "shuffle", "groups", "tree")
+_COMBINE = ("none", "shuffle", "groups", "tree", "at_once")
 
 
 def check_accumulator(stage: Stage, axes: Mapping[str, Axis], first_inner: int, device: Device | None) -> None:
@@ -128,11 +129,12 @@ def _check_combine(stage: Stage, reduced: set[str], device: Device | None) -> No
     if combine not in _COMBINE:
         raise refuse(stage, f"accumulator.combine is {combine!r}; expected one of {', '.join(_COMBINE)}")
     if (combine == "none") != (threads == 1):
+        expected = "none" if threads == 1 else "shuffle, groups, tree or at_once"
         raise refuse(
-            stage,
-            f"accumulator.combine is {combine!r}; expected {'none' if threads == 1 else 'shuffle, groups or tree'}, as "
-            f"{threads} threads share each reduction",
+            stage, f"accumulator.combine is {combine!r}; expected {expected}, as {threads} threads share each reduction"
         )
+    if combine == "at_once" and device is not None and matrix_instruction(stage, device) is None:
+        raise refuse(stage, f"accumulator.combine is 'at_once' of {stage.compute.instruction}; expected a matrix's")
     if combine == "groups":
         _check_groups(stage, reduced)
     if combine in ("shuffle", "groups") and device is not None:

@@ -305,10 +305,15 @@ def _check_tile(stage: Stage, instruction: Instruction) -> None:
 
 def _check_nest(stage: Stage, device: Device) -> None:
     """Execution widths are whole, reduce whole tiles and keep all of their results."""
-    m, n, _ = matrix_axes(stage)
+    m, n, k = matrix_axes(stage)
+    layout = device.instruction(stage.compute.instruction).layout
     threads = [loop.axis for _, loop in stage.of_kind(THREAD)]
-    if threads != [m, n] or any(loop.axis not in (m, n) for _, loop in stage.of_kind(GROUP)):
-        raise refuse(stage, f"its thread loops are of {threads}; expected one of {m}, then one of {n}, as the groups")
+    grouped = (m, n, k) if layout == "quads" else (m, n)
+    if threads != [m, n] or any(loop.axis not in grouped for _, loop in stage.of_kind(GROUP)):
+        raise refuse(
+            stage, f"its thread loops are of {threads}; expected one of {m}, then one of {n}, and groups of these (of "
+            f"layout quads also of {k})"
+        )  # fmt: skip
     depth = first_fragment_loop(stage, device)
     outside = [p for p, loop in stage.of_kind(UNROLL) if loop.axis in (m, n) and p < depth]
     serial = [p for p, loop in enumerate(stage.loops) if loop.kind not in (GRID, GROUP, THREAD, UNROLL) and p >= depth]
@@ -317,12 +322,11 @@ def _check_nest(stage: Stage, device: Device) -> None:
     if outside or serial or loose:
         raise refuse(stage, "a loop of results lies outside the fragments; expected all of them inside the sum's loops")
     accumulator = stage.accumulator
-    layout = device.instruction(stage.compute.instruction).layout
     apart = any(p >= depth for p in accumulator.separate) or (accumulator.separate and layout != "quads")
-    if accumulator.carry or apart or accumulator.flush or accumulator.combine != "none":
+    if accumulator.carry or apart or accumulator.flush or accumulator.combine not in ("none", "at_once"):
         raise refuse(
             stage, f"accumulator is {accumulator}; expected one a result, kept until the sum is through, or of layout "
-            "quads one for each of some steps"
+            "quads one for each of some steps, and at_once where groups share sums"
         )  # fmt: skip
 
 

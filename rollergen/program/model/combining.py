@@ -1,7 +1,8 @@
 """What it costs that the threads of a block put their accumulators together: waiting, instructions, accesses, memory.
 
 Per step and component: an exchange of registers is one instruction of the shared memory's path; a step of a tree is
-two loads, a store, a test and a barrier, of the threads that are still needed.
+two loads, a store, a test and a barrier, of the threads that are still needed.  What is put together at once takes
+one barrier: each part is stored and loaded once.
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ class Combining:
     bytes: Number = 0
 
 
-def combining_of(nest: Nest, device: Device, costs: Costs, times: Number) -> Combining:
-    """`times`: how often a thread takes part in combining each reduction."""
+def combining_of(nest: Nest, device: Device, costs: Costs, times: Number, tile: Number = 1) -> Combining:
+    """`times`: how often a thread takes part in combining each reduction; ``tile``: results of a thread."""
     how = nest.stage.accumulator.combine
     if how == "none":
         return Combining()
     shared = device.kind.block_layer
     layer = device.layer(shared) if shared else None
+    if how == "at_once":
+        return _at_once(nest, costs, layer, tile)
     if how == "tree" or not costs.shuffle_clocks:
         return _by_tree(nest, costs, layer, times)
     within = whole_log2(_across(nest, (THREAD,) if how == "groups" else PARALLEL))
@@ -94,6 +97,19 @@ def _by_tree(nest: Nest, costs: Costs, layer: MemoryLayer | None, times: Number)
     touched = nest.facts.components * (3 * share + 2)
     bytes_ = _bytes(nest, PARALLEL)
     return Combining(waited, times * slots, (_access(layer, "exchange", times * touched),), bytes_)
+
+
+def _at_once(nest: Nest, costs: Costs, layer: MemoryLayer | None, tile: Number) -> Combining:
+    """One step, of all results: a store, a load, and an addition less than there are parts for one thread of them."""
+    parts = _across(nest, PARALLEL)
+    if layer is None:
+        return Combining()
+    values = tile * nest.facts.components
+    slots: Number = 2
+    for reduction in nest.facts.op.reductions:
+        slots = slots + tile * (parts - 1) / parts * _operations(reduction.combiner.combine, costs)
+    exchanges = (_access(layer, "exchange", 2 * values),)
+    return Combining(costs.combine_clocks, slots, exchanges, tile * _bytes(nest, PARALLEL))
 
 
 def _across(nest: Nest, kinds: tuple[str, ...]) -> Number:

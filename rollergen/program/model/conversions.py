@@ -15,7 +15,7 @@ from rollergen.program.conversions import NEIGHBOURS
 from rollergen.program.matrix import COLUMNS, ROWS, Operands
 from rollergen.program.model.access import Access
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, is_nothing, most, per_distinct
+from rollergen.program.model.numeric import Number, ceil_div, is_nothing, most, per_distinct
 from rollergen.program.model.tiles import block_copy, tile_shape
 from rollergen.program.model.wavefronts import wavefronts
 from rollergen.tile.rules import main_instruction
@@ -78,7 +78,7 @@ def _column_reads(nest: Nest, one: Instruction, load: int, steps: Number) -> Num
         return steps
     k = nest.facts.op.reductions[0].axes[0]
     inside = nest.extent(nest.inside(k, copy.at_loop, block=False))
-    runs = inside // copy.every_of(k) if k in copy.order else 1
+    runs = ceil_div(inside, copy.every_of(k)) if k in copy.order else 1
     return steps * one.k / inside * runs
 
 

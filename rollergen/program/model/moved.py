@@ -87,7 +87,7 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
         slots = slots + _CHOICES * exchanged
     accesses += _stores(nest, device)
     slots = slots + stored_box_slots(nest, device)
-    together = combining_of(nest, device, costs, most(entries, 1) * scan_steps(nest))
+    together = combining_of(nest, device, costs, most(entries, 1) * scan_steps(nest), tile)
     accesses += together.accesses
     slots = slots + together.slots + shared_points(nest, costs) * points(nest, nest.in_thread())
     steps = _steps(nest, nest.in_thread()) if nest.facts.op.reductions else 0
