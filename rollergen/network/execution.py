@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,13 @@ from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import aligned_empty
 from rollergen.hal.languages import language
+from rollergen.hal.runtimes.pocl_work_groups import WorkGroups
 from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
 from rollergen.network.arena import Arena, Lifetime, arranged
 from rollergen.network.partition import Step
+from rollergen.runtime.executor import executor_for
 from rollergen.runtime.ids import HostIds
 from rollergen.runtime.session import Session
 
@@ -48,6 +50,9 @@ class Execution:
     What kernels read and write lies in one arena.  Each step has launches of its own, whose arguments are set once.
     Weights are packed once, for all steps of a kernel that read the same, and kept only where the launches of a call
     read them.
+
+    In a call, neighbouring steps are one job where their launches are machine code (`Pool.job`): a launch that reads
+    as much as the second cache holds drives Python's own code out of it, which takes 2 us of each step to come back.
     """
 
     def __init__(
@@ -56,11 +61,22 @@ class Execution:
         self._network, self._steps, self._device, self._shared = network, steps, device, shared
         self._held: dict[str, np.ndarray] = {}
         self._sessions: list[Session] = []  # they keep what launches know by its address
+        self._groups: dict[Callable[[], None], Sequence[WorkGroups]] = {}
         self._place(Places(network, steps, kernels))
         self._runs = [
             self._host(step) if kernel is None else self._launched(number, step, kernel)
             for number, (step, kernel) in enumerate(zip(steps, kernels, strict=True))
         ]
+        self._jobs = list(self._joined())
+
+    def _joined(self) -> Iterator[Callable[[], None]]:
+        """What a call runs: the steps, of which neighbours are one job where each is no more than calls of code."""
+        for joins, runs in groupby(self._runs, self._groups.__contains__):
+            if joins:
+                runtime: Any = executor_for(self._device).runtime
+                yield runtime.pool.job([one for run in runs for one in self._groups[run]])
+            else:
+                yield from runs
 
     def _place(self, places: Places) -> None:
         """Gives each value its memory.  DeviceError on a device whose memory is not the host's."""
@@ -79,12 +95,12 @@ class Execution:
     def run(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """New arrays of the outputs."""
         self._take(inputs)
-        for run in self._runs:
+        for run in self._jobs:
             run()
         return self._results()
 
     def timed(self, inputs: Sequence[Any]) -> list[float]:
-        """Seconds of each step in one call."""
+        """Seconds of each step in one call that runs them one by one."""
         self._take(inputs)
         clock = [time.perf_counter()]
         for run in self._runs:
@@ -172,7 +188,11 @@ class Execution:
         session.release(name for name in weights if name not in read)
         self._sessions.append(session)
         prepared = session.prepare()
-        return session.run if prepared is None else prepared.run
+        if prepared is None:
+            return session.run
+        if prepared.groups:
+            self._groups[prepared.run] = prepared.groups
+        return prepared.run
 
     def _packs(self, kernel: Kernel, given: Mapping[str, str]) -> tuple[dict[str, Any], bool]:
         """(memory of what the kernel's launches pack, whether it is new): the same for all steps that pack the same

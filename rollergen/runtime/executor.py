@@ -228,7 +228,7 @@ class _Session:
         setters = self._setters([one.addresses for one in groups])
         return PreparedLaunches(
             pool.job(groups), setters, self._runtime.memory, by_address=True,
-            call_with=partial(pool.call_with, groups), packed=self._packed,
+            call_with=partial(pool.call_with, groups), packed=self._packed, groups=groups,
         )  # fmt: skip
 
     def _setters(self, launches: Sequence[Any]) -> dict[str, list[tuple[Any, int]]]:

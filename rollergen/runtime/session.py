@@ -11,6 +11,7 @@ import numpy as np
 from rollergen.emit import Launch
 from rollergen.gate.memory import Array
 from rollergen.hal.runtimes.pocl_calls import Made, Wanted
+from rollergen.hal.runtimes.pocl_work_groups import WorkGroups
 
 
 class Reading(NamedTuple):
@@ -50,7 +51,8 @@ class PreparedLaunches:
     read-only.  ``by_address``: setters have (addresses, position) instead, where its address (``svm_ptr``) is stored.
     ``call_with``: what makes a function of plain NumPy arrays that looks at them, sets them and makes the launches
     (`hal/runtimes/pocl_calls.py`), given what each must be; None where Python does this.
-    ``packed``: names among which are the constants that a call finds packed (`emit.packed_names`).
+    ``packed``: names among which are the constants that a call finds packed (`emit.packed_names`).  ``groups``: the
+    launches where they are calls of machine code, which a job may hold beside those of other kernels (`Pool.job`).
     """
 
     run: Callable[[], None]
@@ -59,6 +61,7 @@ class PreparedLaunches:
     by_address: bool = False
     call_with: Callable[[Sequence[Wanted]], Made | None] | None = None
     packed: Collection[str] = ()
+    groups: Sequence[WorkGroups] = ()
 
 
 class Session(Protocol):
