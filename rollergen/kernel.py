@@ -192,15 +192,15 @@ class Kernel:
             mine.session = session
         return mine.session
 
-    def new_session(self) -> Session:
-        """A session for a caller that provides all buffers, temporaries included."""
+    def new_session(self, launches: Sequence[Launch] | None = None) -> Session:
+        """A session for a caller that provides all buffers, temporaries included; of these `launches`, None: of all."""
         with self._lock:
             if self._compiled is None and self.code is not None:
                 self._compiled, self._memory = self.code.launching(self.launches)
             if self._compiled is None:
                 executor = executor_for(self.device)
                 self._compiled, self._memory = executor.prepare(self._chosen.source), executor.memory
-            return self._compiled.session()
+            return (self._compiled if launches is None else self._compiled.launching(launches)).session()
 
     def _prepare(self, mine: Mine, session: Session, inputs: Sequence[Any]) -> None:
         """Prepares the calls that follow with arrays as these are."""

@@ -31,6 +31,8 @@ class DeviceExecution(Execution):
     A call copies the inputs there and the outputs back, and what a step of the model's own library reads and makes.
     """
 
+    _joins_in_place = False  # parts of its buffers may overlap no others
+
     def _place(self, places: Places) -> None:
         runtime: Any = executor_for(self._device).runtime
         self._runtime = runtime

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 
+from rollergen.emit import Launch
 from rollergen.errors import DeviceError
-from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
+from rollergen.expr.joins import joined
 from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import aligned_empty
 from rollergen.hal.languages import language
@@ -19,7 +21,7 @@ from rollergen.hal.runtimes.pocl_work_groups import WorkGroups
 from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
-from rollergen.network.arena import Arena, Lifetime, arranged
+from rollergen.network.arena import ALIGNMENT_BYTES, Arena, Lifetime, arranged
 from rollergen.network.partition import Step
 from rollergen.runtime.executor import executor_for
 from rollergen.runtime.ids import HostIds
@@ -49,11 +51,13 @@ class Execution:
 
     What kernels read and write lies in one arena.  Each step has launches of its own, whose arguments are set once.
     Weights are packed once, for all steps of a kernel that read the same, and kept only where the launches of a call
-    read them.
+    read them.  What a stage would join (`expr.joins`) lies joined, and the stage is not launched.
 
     In a call, neighbouring steps are one job where their launches are machine code (`Pool.job`): a launch that reads
     as much as the second cache holds drives Python's own code out of it, which takes 2 us of each step to come back.
     """
+
+    _joins_in_place = True
 
     def __init__(
         self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], device: Device, shared: Shared
@@ -62,21 +66,22 @@ class Execution:
         self._held: dict[str, np.ndarray] = {}
         self._sessions: list[Session] = []  # they keep what launches know by its address
         self._groups: dict[Callable[[], None], Sequence[WorkGroups]] = {}
-        self._place(Places(network, steps, kernels))
+        self._place(places := Places(network, steps, kernels, ALIGNMENT_BYTES if self._joins_in_place else 0))
+        self._left_out = places.left_out
         self._runs = [
             self._host(step) if kernel is None else self._launched(number, step, kernel)
             for number, (step, kernel) in enumerate(zip(steps, kernels, strict=True))
         ]
-        self._jobs = list(self._joined())
+        self._jobs = list(self._together())
 
-    def _joined(self) -> Iterator[Callable[[], None]]:
+    def _together(self) -> Iterator[Callable[[], None]]:
         """What a call runs: the steps, of which neighbours are one job where each is no more than calls of code."""
         for joins, runs in groupby(self._runs, self._groups.__contains__):
-            if joins:
-                runtime: Any = executor_for(self._device).runtime
-                yield runtime.pool.job([one for run in runs for one in self._groups[run]])
-            else:
+            if not joins:
                 yield from runs
+            elif groups := [one for run in runs for one in self._groups[run]]:
+                runtime: Any = executor_for(self._device).runtime
+                yield runtime.pool.job(groups)
 
     def _place(self, places: Places) -> None:
         """Gives each value its memory.  DeviceError on a device whose memory is not the host's."""
@@ -87,7 +92,7 @@ class Execution:
                 f"{device.name}: models are called on devices that use host memory (such as 'cpu'), OpenCL or CUDA, "
                 "on this one their kernels (model.kernels) run one by one"
             )
-        self.arena = arranged(places.lifetimes)
+        self.arena = places.within(arranged(places.lifetimes))
         make = lambda size: aligned_empty((size,), np.dtype(np.uint8))
         self._block = self._shared.of_size(max(self.arena.size_bytes, 1), make)
         self._arrays = {name: _placed(self._block, self.arena, value) for name, value in places.values.items()}
@@ -171,12 +176,15 @@ class Execution:
 
     def _arguments(self, number: int, step: Step, kernel: Kernel) -> Callable[[], None]:
         """The launches of a step with all their arguments, once weights are packed."""
-        session, program = kernel.new_session(), kernel.program
+        if not (launches := self._launches(number, kernel)):
+            self._groups[_nothing] = ()
+            return _nothing
+        session, program = kernel.new_session(launches), kernel.program
         given = dict(zip((b.name for b in program.inputs), step.inputs, strict=True))
         packed, fresh = self._packs(kernel, given)
         own = [b.name for b in program.temporaries if b.name not in packed]
         temporaries = {name: self._arrays[temporary(number, name)] for name in own}
-        read = {name for launch in kernel.launches if not launch.once for name in launch.arguments}
+        read = {name for launch in launches if not launch.once for name in launch.arguments}
         held = [b.name for b in program.inputs if b.constant and (fresh or b.name in read)]
         weights = {name: self._weight(given[name], name in read) for name in held}
         values = {b.name: self._memory(given[b.name]) for b in program.inputs if not b.constant}
@@ -193,6 +201,11 @@ class Execution:
         if prepared.groups:
             self._groups[prepared.run] = prepared.groups
         return prepared.run
+
+    def _launches(self, number: int, kernel: Kernel) -> list[Launch]:
+        """Those of a step's kernel that have something to do."""
+        done, pairs = self._left_out.get(number, ()), zip(kernel.launches, kernel.program.stages, strict=True)
+        return [launch for launch, stage in pairs if stage.op.output.name not in done]
 
     def _packs(self, kernel: Kernel, given: Mapping[str, str]) -> tuple[dict[str, Any], bool]:
         """(memory of what the kernel's launches pack, whether it is new): the same for all steps that pack the same
@@ -226,9 +239,15 @@ class Execution:
 
 
 class Places:
-    """What lies in the arena, and when: values that kernels read or write, and temporaries of their launches."""
+    """What lies in the arena, and when: values that kernels read or write, and temporaries of their launches.
 
-    def __init__(self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None]) -> None:
+    ``alignment``: bytes of which multiples are places for parts of joins, which then lie within what they are joined
+    to; 0: none does.  ``left_out``: of each such step, the results of the stages that have nothing to do any more.
+    """
+
+    def __init__(
+        self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], alignment: int = 0
+    ) -> None:
         made = (value for step in steps for value in step.outputs)
         values = {value.name: value for value in (*network.inputs, *made)}
         first = {one.name: 0 for one in network.inputs}
@@ -246,6 +265,34 @@ class Places:
         for name, value in self.values.items():
             if name in values:
                 self.lifetimes[name] = Lifetime(value.size_bytes, first[name], last[name])
+        self.left_out: dict[int, list[str]] = {}
+        self._within: dict[str, tuple[str, int]] = {}
+        for number, (step, kernel) in enumerate(zip(steps, kernels, strict=True)):
+            if kernel is not None and alignment:
+                self._join(number, step, kernel, alignment)
+
+    def within(self, arena: Arena) -> Arena:
+        """The arena with the places of what lies within another value."""
+        inner = {name: arena.offsets[whole] + at for name, (whole, at) in self._within.items()}
+        return replace(arena, offsets={**arena.offsets, **inner})
+
+    def _join(self, number: int, step: Step, kernel: Kernel, alignment: int) -> None:
+        """Lays parts of the step's joins into what they are joined to, where all of a join can lie there."""
+        given = dict(zip((b.name for b in kernel.program.inputs), step.inputs, strict=True))
+        outer = {whole for whole, _ in self._within.values()}
+        for stage in kernel.program.stages:
+            op = stage.op
+            parts = {given.get(name, ""): at * ITEMSIZE[op.output.dtype] for name, at in (joined(op) or {}).items()}
+            whole = step.outputs[0].name if op.output.kind == "output" else temporary(number, op.output.name)
+            free = all(name in self.lifetimes and name not in outer for name in parts)
+            if stage.once or not parts or not free or any(at % alignment for at in parts.values()):
+                continue
+            lives = [self.lifetimes.pop(name) for name in parts] + [self.lifetimes[whole]]
+            first, last = min(one.first for one in lives), max(one.last for one in lives)
+            self.lifetimes[whole] = replace(self.lifetimes[whole], first=first, last=last)
+            self._within |= {name: (whole, at) for name, at in parts.items()}
+            self.left_out.setdefault(number, []).append(op.output.name)
+            outer.add(whole)
 
     def _temporaries(self, number: int, kernel: Kernel) -> None:
         packed = {stage.op.output.name for stage in kernel.program.stages if stage.once}
@@ -254,6 +301,10 @@ class Places:
                 value = Value(temporary(number, buffer.name), buffer.shape, buffer.dtype)
                 self.values[value.name] = value
                 self.lifetimes[value.name] = Lifetime(value.size_bytes, number, number)
+
+
+def _nothing() -> None:
+    """The launches of a step that has none."""
 
 
 def temporary(number: int, name: str) -> str:

@@ -1,7 +1,8 @@
 """A network cut into steps, each one expression of stored values, or one node that the model's own library runs.
 
 A contraction or a row chain opens a step; what reads it element by element joins, where it alone does.  Views are
-never stored but as results and for the model's own library; a value that several steps read is.
+never stored but as results and for the model's own library; a value that several steps read is, and so are all parts
+of a join of which most are: they can be written where the join has them (see `execution.Places`).
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from rollergen.expr.dtypes import PACKED
 from rollergen.expr.language import Tensor, compute, tensor
 from rollergen.expr.reads import computed_tensors
 from rollergen.expr.reductions import Reduce, scans_of
-from rollergen.expr.values import Load, takes, walk
+from rollergen.expr.values import Load, Select, loads, takes, walk
 from rollergen.importers.graph import Network, Node, NotExpressedError, Value, identifier
 from rollergen.network.images import channels_last, channels_second, stored_last
 
-VIEW, ELEMENTS, CHAIN = "view", "elements", "chain"
-"""What an output is of its node's inputs: rearranged elements; computed element by element; reduced."""
+VIEW, JOIN, ELEMENTS, CHAIN = "view", "join", "elements", "chain"
+"""What an output is of its node's inputs: rearranged elements; those of one input or of another, by their place;
+computed element by element; reduced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,9 @@ class _Partition:
                 continue
             for value in node.outputs:
                 kind = self.kinds.get(value.name, CHAIN)
+                parts = [name for name in node.inputs if self.kinds.get(name) != VIEW]
+                if kind == JOIN and 2 * sum(name in self.stored for name in parts) > len(parts):
+                    self.stored.update(parts)
                 opened = [name for name in node.inputs if name in chains and name not in self.stored]
                 joined = [name for name in opened if kind != CHAIN and self.values[name].size == value.size][-1:]
                 self.stored |= {*opened} - {*joined}
@@ -269,7 +274,16 @@ def _kind(made: Tensor) -> str:
     bodies = [one.producer.body for one in computed_tensors([made]) if one.producer is not None]
     if any(isinstance(value, Reduce) for body in bodies for value in walk(body)):
         return CHAIN
-    return VIEW if all(isinstance(body, Load) for body in bodies) else ELEMENTS
+    if all(isinstance(body, Load) for body in bodies):
+        return VIEW
+    return JOIN if all(map(_joins, bodies)) else ELEMENTS
+
+
+def _joins(body: Any) -> bool:
+    """Whether it is an element of this tensor or of that one, by its place."""
+    while isinstance(body, Select) and isinstance(body.a, Load) and not loads(body.cond):
+        body = body.b
+    return isinstance(body, Load)
 
 
 def _scans(made: Tensor) -> bool:

@@ -24,15 +24,36 @@ class SortedBetween(nn.Module):
 
 
 class Cells(nn.Module):
-    def __init__(self):
+    """Rows of 16 units end with a line of the cache, so that each step's can be written where all are joined."""
+
+    def __init__(self, units=16):
         super().__init__()
-        self.lstm = nn.LSTM(7, 13, 2)
+        self.lstm = nn.LSTM(7, units, 2)
 
     def forward(self, x):
         return self.lstm(x)[0]
 
 
-MODELS = {"host step between": (SortedBetween, (3, 6), 3), "recurrence": (Cells, (9, 1, 7), 1)}
+class Branches(nn.Module):
+    """Joins channels that one more layer reads, and a join of these."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(3, 16, size, padding=size // 2) for size in (1, 3, 5))
+        self.last = nn.Conv2d(48, 16, 1)
+
+    def forward(self, x):
+        parts = [torch.relu(layer(x)) for layer in self.layers]
+        whole = torch.cat(parts, 1)
+        return torch.cat([whole, self.last(whole), parts[0]], 1)
+
+
+MODELS = {
+    "host step between": (SortedBetween, (3, 6), 3),
+    "recurrence": (Cells, (9, 1, 7), 1),
+    "recurrence of 13 units": (lambda: Cells(13), (9, 1, 7), 1),
+    "branches": (Branches, (1, 3, 8, 8), 1),
+}
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -63,6 +84,27 @@ def test_a_call_gives_what_its_steps_give_one_by_one(case):
         *_, (_, (last, *_)) = compiled._execution.traced([x.numpy()])
         np.testing.assert_array_equal(got, last)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+JOINED = {"host step between": 0, "recurrence": 2, "recurrence of 13 units": 0}
+"""Joins whose parts are written in place."""
+
+
+@pytest.mark.parametrize("case", JOINED, indirect=True)
+def test_parts_of_a_join_lie_where_it_has_them(case, request):
+    _, compiled, _, _ = case
+    execution = compiled._execution
+    assert len(execution._left_out) == JOINED[request.node.callspec.params["case"]]
+    for number in execution._left_out:
+        step = compiled.steps[number]
+        cells = [name for name in step.inputs if name not in compiled._network.constants]
+        starts = [execution._arrays[name].ctypes.data for name in cells]
+        assert len(cells) == 9 and np.ptp(np.diff(starts)) == 0 and starts[1] - starts[0] == 16 * 4
+
+
+def test_every_layer_is_right_where_joins_are_not_launched(case):
+    _, compiled, shape, _ = case
+    assert all(not one.problem for one in compiled.check(torch.randn(shape)))
 
 
 def test_jobs_find_the_arguments_of_each_call(case):
