@@ -1,6 +1,7 @@
 """Hopper's ladder in prediction: ``python benches/bench_ladder.py [--keep]``.
 
-bf16 8192^3 on an h200, step by step, beside what an H100 was published to do (pranjalssh/fast.cu, kernels 3 to 11).
+bf16 8192^3 on an h200, step by step, beside what an H100 was published to do (pranjalssh/fast.cu, kernels 3 to 11), and
+what the same programs took on an H200 (`benches/gpu/products.py`).
 Steps have the tiles and warpgroups of these, and a buffer more, as products of two iterations run here. A step's gain
 should be within 50 % of the published one. Two things have no counterpart. From cuda::barrier to mbarriers (658 to 777
 TFLOP/s): programs have one arrival a warp at all steps. Hilbert's order, which came with stores by the copy engine
@@ -11,6 +12,7 @@ TFLOP/s): programs have one arrival a warp at all steps. Hilbert's order, which 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,16 +51,25 @@ def rate(program: RProgram) -> float:
     return 2 * SIDE**3 / float(predict(program, H200).seconds) / 1e12
 
 
+def measured() -> dict[str, float]:
+    """TFLOP/s of each step on an H200."""
+    kept = json.loads((RESULTS / "gpu_products_h200.json").read_text(encoding="utf-8"))
+    rows = [row for row in kept["rows"] if row["id"].startswith("ladder")]
+    return {one["name"]: 2 * SIDE**3 / one["warm"] / 1e6 for row in rows for one in row["programs"]}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
-    aims, steps, reached = [], [], 0.0
+    aims, steps, reached, ran = [], [], 0.0, measured()
     for name, before, published, fields in STEPS:
         expression = matmul(SIDE, SIDE, SIDE, "bfloat16", transpose_b=True)
         found = rate(planned(expression, H200, MatrixPlan("wgmma_bf16", gn=1, steps=4, **fields)))
-        steps.append({"step": name, "predicted": round(found, 1), "published": published})
-        print(f"{name}: {found:.0f} TFLOP/s; published {published:g}")
+        steps.append(
+            {"step": name, "predicted": round(found, 1), "published": published, "measured": round(ran[name], 1)}
+        )
+        print(f"{name}: {found:.0f} TFLOP/s; published {published:g}, measured on an H200 {ran[name]:.0f}")
         if before:
             gain, wanted = found / reached - 1, published / before - 1
             met = abs(gain / wanted - 1) <= WITHIN
