@@ -47,17 +47,25 @@ def _define_falling(out: Writer, nest: Nest, block: str) -> None:
     """The last grid loop from its last row to its first, around `BlockOrder.falling` blocks of the others: around all
     but the outermost ones at most where these are counted at the call."""
     *others, (p, rows) = nest.grid
-    beside, number = nest.stage.block_order.falling, Index.axis(block)
+    beside, last = nest.stage.block_order.falling, rows.extent - 1
     if others and nest.is_open(nest.loops[others[0][0]].axis):
         beside = gcd(beside, prod(loop.extent for _, loop in others[1:]))
-    row = (number // beside % rows.extent * -1 + (rows.extent - 1)).simplify(out.ranges)
-    out.define(nest.variables[p], Position(row), (0, rows.extent - 1))
+    row = Operation("sub", (Number(last, "int32"), _digit(out, block, beside, rows.extent)), "int32")
+    out.define(nest.variables[p], row, (0, last))
     if others:
-        other = (number // (beside * rows.extent) * beside + number % beside).simplify(out.ranges)
-        count = nest.blocks // rows.extent
-        name = out.names.fresh("other")
-        out.define(name, Position(other), (0, count - 1))
+        count, name = nest.blocks // rows.extent, out.names.fresh("other")
+        outer = _int("mul", _digit(out, block, beside * rows.extent, count // beside), Number(beside, "int32"))
+        out.define(name, _int("add", outer, _digit(out, block, 1, beside)), (0, count - 1))
         _define_digits(out, nest, [at for at, _ in others], name, count)
+
+
+def _digit(out: Writer, number: str, below: int, extent: int) -> Expr:
+    """The digit of that extent above ``below``; where it is bits of the number, these: a division of int, whose sign
+    compilers look at, takes registers that attention has not."""
+    if (below & (below - 1)) or (extent & (extent - 1)):
+        return Position((Index.axis(number) // below % extent).simplify(out.ranges))
+    shifted = _int("shr", Name(number, "int32"), Number(below.bit_length() - 1, "int32"))
+    return _int("bitand", shifted if below > 1 else Name(number, "int32"), Number(extent - 1, "int32"))
 
 
 def _define_swizzle(out: Writer, nest: Nest, p: int, q: int, block: str, width: int) -> None:
