@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rollergen.errors import ArgumentError, shown
-from rollergen.expr.language import Tensor
+from rollergen.expr.dims import Dim
 from rollergen.importers.aten import TABLE
-from rollergen.importers.folding import norm_folded
-from rollergen.importers.graph import Network, Node, NotExpressedError, Value
+from rollergen.importers.dims import Named, dims_of, numbers
+from rollergen.importers.graph import Network, SizedNetwork, Value
+from rollergen.importers.torch_calls import Call, Reference, folded, node, taken_apart, text_of
 from rollergen.runtime.interop import to_torch, view
-
-_TRANSPOSED = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", *_TRANSPOSED)
-_BATCH_NORM = "_native_batch_norm_legit_no_training"
 
 
 def is_module(model: object) -> bool:
@@ -37,8 +32,8 @@ def is_a(thing: object, module: str, name: str) -> bool:
     return any((one.__module__, one.__qualname__) == (module, name) for one in type(thing).__mro__)
 
 
-def exported(model: Any, example_inputs: Any) -> Any:
-    """The `ExportedProgram` of a module for inputs of these shapes and dtypes.
+def exported(model: Any, example_inputs: Any, dynamic_shapes: Any = None) -> Any:
+    """The `ExportedProgram` of a module for inputs of these shapes and dtypes; ``dynamic_shapes`` as torch has them.
 
     Raises ArgumentError for a module in training mode, without example inputs, and for one that torch cannot export.
     """
@@ -58,7 +53,7 @@ def exported(model: Any, example_inputs: Any) -> Any:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch about itself
         try:
-            return torch.export.export(model, tensors)
+            return torch.export.export(model, tensors, dynamic_shapes=dynamic_shapes)
         except Exception as error:  # of the model's own code, or any of the exporter's many
             raise ArgumentError(_not_exported(model, error)) from error
 
@@ -81,81 +76,6 @@ def _as_tensor(one: Any) -> Any:
     return to_torch(one) if isinstance(one, np.ndarray) else one
 
 
-@dataclass(frozen=True)
-class _Reference:
-    """A value of the model among the arguments of a call."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class _Call:
-    """An ATen operator with its arguments, values as `_Reference`s."""
-
-    source: str
-    target: Any
-    arguments: tuple[Any, ...]
-    named: Mapping[str, Any]
-    outputs: tuple[Value, ...]
-
-    @property
-    def operator(self) -> str:
-        return getattr(self.target, "_opname", "") or str(self.target)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        found: dict[str, None] = {}
-        _replaced((self.arguments, dict(self.named)), lambda name: found.setdefault(name))
-        return tuple(found)
-
-    @property
-    def draws(self) -> bool:
-        """Whether each call has random numbers of its own."""
-        import torch
-
-        return torch.Tag.nondeterministic_seeded in getattr(self.target, "tags", ())
-
-    def host(self, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        """Its outputs by torch."""
-        import torch
-
-        of = lambda name: to_torch(np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape))
-        with torch.no_grad():
-            made = self.target(*_replaced(self.arguments, of), **_replaced(dict(self.named), of))
-        given = made if isinstance(made, (tuple, list)) else (made,)
-        return tuple(view(one.detach().contiguous(), self.source, self.operator) for one in given)
-
-    def text(self, names: Callable[[str], str], scalars: Mapping[str, Any]) -> str:
-        """`Node.alike`; ``scalars``: constants without axes."""
-        of = lambda name: scalars[name] if name in scalars else _Reference(names(name))
-        arguments, named = _replaced(self.arguments, of), _replaced(dict(self.named), of)
-        outputs = [(names(one.name), one.shape, one.dtype) for one in self.outputs]
-        return repr((str(self.target), arguments, named, outputs))
-
-    def express(self, tensors: Mapping[str, Tensor], scalars: Mapping[str, Any]) -> tuple[Tensor | None, ...]:
-        """Its outputs by `rg.ops`; ``scalars``: constants without axes."""
-        if self.operator not in TABLE:
-            raise NotExpressedError("no counterpart")
-        of = lambda name: scalars[name] if name in scalars else tensors[name]
-        made = TABLE[self.operator](*_replaced(self.arguments, of), **_replaced(dict(self.named), of))
-        given = tuple(made) if isinstance(made, (tuple, list)) else (made,)
-        for one, value in zip(given, self.outputs, strict=False):
-            if isinstance(one, Tensor) and (one.shape, one.dtype) != (value.shape, value.dtype):
-                raise NotExpressedError(f"rg.ops gives {one.dtype}{one.shape}, torch {value.dtype}{value.shape}")
-        return given
-
-
-def _replaced(thing: Any, of: Callable[[str], Any]) -> Any:
-    """`thing` with its references replaced, inside of sequences and dicts too."""
-    if isinstance(thing, _Reference):
-        return of(thing.name)
-    if isinstance(thing, (list, tuple)):
-        return type(thing)(_replaced(one, of) for one in thing)
-    if isinstance(thing, dict):
-        return {key: _replaced(one, of) for key, one in thing.items()}
-    return thing
-
-
 class _Word(str):
     """A leaf of nested arguments, shown without quotes."""
 
@@ -169,35 +89,98 @@ def _spelled(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> str:
     return ", ".join([*map(shown, arguments), *(f"{name}={shown(value)}" for name, value in named.items())])
 
 
-def imported(program: Any, title: str) -> Network:
-    """The network of an `ExportedProgram`.
+def imported(program: Any, title: str, ranges: Any = None) -> Network | SizedNetwork:
+    """The network of an `ExportedProgram`; of one with dynamic shapes, for all sizes in the ranges that it was exported
+    for: what is called x_0 is then dimension 0 of its input x.  ``ranges``: narrower ones, as `dims_of` has them.
 
-    Raises ArgumentError for one whose calls change a buffer or an input, or whose inputs have extents that are not
-    fixed.
+    Raises ArgumentError for one whose calls change a buffer or an input, or take numbers that change, and for sizes
+    without an upper bound.
     """
+    _refuse_numbers(program, title)
+    program = _decomposed(program, title)
+    symbols = _symbols(program)
+    if not symbols and ranges is None:
+        return _network(program, title, {})
+    known = {name: _bounds(program, place, one) for name, (place, one) in symbols.items()}
+    extents = dims_of(known, {} if ranges is None else ranges, title)
+    dims = {one.name: one for one in extents.values() if isinstance(one, Dim)}
+
+    def at(sizes: Mapping[str, int]) -> Network:
+        return _network(program, title, {symbols[name][1]: size for name, size in numbers(extents, sizes).items()})
+
+    return SizedNetwork(title, dims, at)
+
+
+def _decomposed(program: Any, title: str) -> Any:
+    """The program without operators that have no counterpart, as far as torch can decompose them."""
     import torch
 
-    _refuse_dynamic(program, title)
     known = torch.export.default_decompositions()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         try:
-            program = program.run_decompositions({one: how for one, how in known.items() if one._opname not in TABLE})
+            return program.run_decompositions({one: how for one, how in known.items() if one._opname not in TABLE})
         except Exception as error:  # any of the decomposer's many
             raise ArgumentError(f"torch cannot decompose {title}: {type(error).__name__}: {error}") from error
+
+
+def _symbols(program: Any) -> dict[str, tuple[str, Any]]:
+    """The symbols of the inputs' extents, by names made of where they stand first, and these places in words."""
+    found: dict[Any, tuple[str, str]] = {}
+    inputs = set(program.graph_signature.user_inputs)
+    extents = [
+        (extent.node.expr, f"{one.name}_{axis}", f"dimension {axis} of input {one.name}")
+        for one in program.graph.nodes
+        if one.op == "placeholder" and one.name in inputs
+        for axis, extent in enumerate(getattr(one.meta["val"], "shape", ()))
+        if not isinstance(extent, int)
+    ]
+    for expression, name, place in sorted(extents, key=lambda extent: not extent[0].is_Symbol):
+        for n, symbol in enumerate(sorted(expression.free_symbols - set(found), key=str)):
+            found[symbol] = f"{name}{f'_{n}' if n else ''}", place
+    return {name: (place, symbol) for symbol, (name, place) in found.items()}
+
+
+def _bounds(program: Any, place: str, symbol: Any) -> Named:
+    """The range that torch has exported the program for."""
+    known = program.range_constraints.get(symbol)
+    finite = known is not None and known.upper.is_Integer
+    return Named(place, 1 if known is None else max(1, int(known.lower)), int(known.upper) if finite else None)
+
+
+def _number(one: Any, sizes: Mapping[Any, int]) -> int | float | bool | None:
+    """A number of torch's at these sizes of its symbols; None for one that depends on data, and for what is none."""
+    import torch
+
+    if isinstance(one, (int, float)):
+        return one
+    kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+    if type(one) not in kinds:
+        return None
+    found = one.node.expr.subs(sizes)
+    return None if found.free_symbols else kinds[type(one)](found)  # type: ignore[no-any-return]
+
+
+def _network(program: Any, title: str, sizes: Mapping[Any, int]) -> Network:
+    """The network at these sizes of the program's symbols."""
+    import torch
+
     signature = program.graph_signature
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:
         raise ArgumentError(
             f"model changes {', '.join(changed)} when it is called; expected one without state, for inference"
         )
-    graph = _Graph(program)
+    graph = _Graph(program, sizes)
     for one in program.graph.nodes:
         if one.op == "call_function":
             graph.add(one)
     results = [graph.names.get(one, one) for one in signature.user_outputs if isinstance(one, str)]
-    calls = [one for call in graph.calls for one in _taken_apart(call, graph)]
-    calls, constants, results = _folded(calls, graph.constants, results)
+    calls = [one for call in graph.calls for one in taken_apart(call, graph.constants)]
+    for one in results:
+        if one in graph.known:
+            raise ArgumentError(f"{title} gives {one}, a number that follows from sizes; expected tensors")
+    calls, constants, results = folded(calls, graph.constants, results)
     flatten, unflatten = torch.utils._pytree.tree_flatten, torch.utils._pytree.tree_unflatten
     wanted, made_of = program.call_spec.in_spec, program.call_spec.out_spec
     takes, gives = signature.user_inputs, signature.user_outputs  # properties that take a tenth of a millisecond
@@ -224,42 +207,28 @@ def imported(program: Any, title: str) -> Network:
         inputs=inputs,
         outputs=tuple(results),
         constants=constants,
-        nodes=tuple(_node(call, constants) for call in calls),
+        nodes=tuple(node(call, constants) for call in calls),
         leaves=leaves,
         nested=nested,
-        text=lambda: _text(inputs, calls, constants, results),
+        text=lambda: text_of(inputs, calls, constants, results),
     )
 
 
-def _refuse_dynamic(program: Any, title: str) -> None:
+def _refuse_numbers(program: Any, title: str) -> None:
     import torch
 
     for one in program.graph.nodes:
         value = one.meta.get("val") if one.op == "placeholder" else None
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             raise ArgumentError(f"input {one.name} of {title} is a number that changes; expected one that is fixed")
-        shape = tuple(getattr(value, "shape", ()))
-        if not all(isinstance(extent, int) for extent in shape):
-            raise ArgumentError(
-                f"input {one.name} of {title} has shape ({', '.join(map(str, shape))}), in which not every extent is a "
-                "number; expected one of torch.export.export without dynamic_shapes, or the module itself with "
-                "example_inputs, whose shapes become the model's"
-            )
-
-
-def _text(
-    inputs: Sequence[Value], calls: Sequence[_Call], constants: Mapping[str, np.ndarray], results: Sequence[str]
-) -> str:
-    """`Network.text`: numbers of weights enter only where they are numbers of an expression (`_node`)."""
-    made = [(one.source, str(one.target), one.arguments, dict(one.named), one.outputs) for one in calls]
-    weights = {name: (one.shape, one.dtype.name, None if one.ndim else one.item()) for name, one in constants.items()}
-    return repr(("torch", inputs, weights, made, results))
 
 
 class _Graph:
-    """The calls of a program; ``names``: of values that have another one here (elements of tuples)."""
+    """The calls of a program at these ``sizes`` of its symbols; ``names``: of values that have another one here
+    (elements of tuples); ``known``: numbers that follow from the sizes; ``numbers``: names of others."""
 
-    def __init__(self, program: Any) -> None:
+    def __init__(self, program: Any, sizes: Mapping[Any, int]) -> None:
+        self.sizes = sizes
         signature = program.graph_signature
         weights = {
             **signature.inputs_to_parameters, **signature.inputs_to_buffers,
@@ -268,13 +237,14 @@ class _Graph:
         stored = {**program.constants, **program.state_dict}
         self.constants = {name: _array(stored[target], target) for name, target in weights.items()}
         self.values = {
-            one.name: _value(one.name, one.meta["val"])
+            one.name: _value(one.name, one.meta["val"], sizes)
             for one in program.graph.nodes
             if one.op == "placeholder" and hasattr(one.meta["val"], "dtype")
         }
         self.names: dict[str, str] = {}
         self.numbers: set[str] = set()
-        self.calls: list[_Call] = []
+        self.known: dict[str, int | float | bool] = {}
+        self.calls: list[Call] = []
 
     def add(self, one: Any) -> None:
         if getattr(one.target, "__name__", "") == "getitem":
@@ -282,6 +252,9 @@ class _Graph:
             self.names[one.name] = f"{source.name}.{index}"
             return
         made = one.meta.get("val")
+        if (number := _number(made, self.sizes)) is not None:
+            self.known[one.name] = number
+            return
         if made is None or not (hasattr(made, "dtype") or isinstance(made, (tuple, list))):
             self.numbers.add(one.name)  # or an assertion about shapes, which gives nothing
             return
@@ -292,101 +265,27 @@ class _Graph:
                     "the tensor itself, or a number that is known before"
                 )
         if isinstance(made, (tuple, list)):
-            outputs = tuple(_value(f"{one.name}.{n}", value) for n, value in enumerate(made) if value is not None)
+            outputs = tuple(
+                _value(f"{one.name}.{n}", value, self.sizes) for n, value in enumerate(made) if value is not None
+            )
         else:
-            outputs = (_value(one.name, made),)
+            outputs = (_value(one.name, made, self.sizes),)
         arguments, named = self._refer(one.args), self._refer(dict(one.kwargs))
-        self.calls.append(_Call(one.name, one.target, arguments, named, outputs))
+        self.calls.append(Call(one.name, one.target, arguments, named, outputs))
 
     def _refer(self, thing: Any) -> Any:
         import torch
 
-        refer: Any = lambda one: _Reference(self.names.get(one.name, one.name))
+        refer: Any = lambda one: self.known.get(one.name, Reference(self.names.get(one.name, one.name)))
         return torch.fx.node.map_arg(thing, refer)
 
 
-def _value(name: str, made: Any) -> Value:
+def _value(name: str, made: Any, sizes: Mapping[Any, int]) -> Value:
     """Without a shape where that depends on data."""
-    fixed = all(isinstance(extent, int) for extent in made.shape)
-    return Value(name, tuple(made.shape) if fixed else None, str(made.dtype).removeprefix("torch."))
+    shape = tuple(_number(extent, sizes) for extent in made.shape)
+    fixed = None if None in shape else tuple(int(extent) for extent in shape if extent is not None)
+    return Value(name, fixed, str(made.dtype).removeprefix("torch."))
 
 
 def _array(tensor: Any, name: str) -> np.ndarray:
     return view(tensor.detach(), name, "a weight of the model")
-
-
-def _node(call: _Call, constants: Mapping[str, np.ndarray]) -> Node:
-    scalars = {name: constants[name].item() for name in call.inputs if name in constants and not constants[name].ndim}
-    express, alike = (lambda tensors: call.express(tensors, scalars)), (lambda names: call.text(names, scalars))
-    return Node(call.source, call.operator, call.inputs, call.outputs, express, call.host, alike)
-
-
-MOST_VIEWS = 8
-"""Parts that an unbind gives as views; what reads one has a kernel of its own."""
-
-
-def _taken_apart(call: _Call, graph: _Graph) -> list[_Call]:
-    """An unbind of many parts, such as the steps of a recurrence, as takes at places that constants hold: what reads
-    the parts then differs in a constant alone, and shares its kernels."""
-    import torch
-
-    if call.operator != "unbind" or len(call.outputs) <= MOST_VIEWS or None in [one.shape for one in call.outputs]:
-        return [call]
-    x, dim = (*call.arguments, call.named.get("dim", 0))[:2]
-    made = []
-    for t, value in enumerate(call.outputs):
-        assert value.shape is not None
-        at = dim % (len(value.shape) + 1)
-        place, shape = f"{value.name} place", (*value.shape[:at], 1, *value.shape[at:])
-        rows = Value(f"{value.name} rows", shape, value.dtype)
-        graph.constants[place] = np.array([t], np.int64)
-        taken, reshaped = torch.ops.aten.index_select.default, torch.ops.aten.squeeze.dim
-        made.append(_Call(rows.name, taken, (x, at, _Reference(place)), {}, (rows,)))
-        made.append(_Call(value.name, reshaped, (_Reference(rows.name), at), {}, (value,)))
-    return made
-
-
-def _folded(
-    calls: Iterable[_Call], constants: Mapping[str, np.ndarray], results: Sequence[str]
-) -> tuple[list[_Call], dict[str, np.ndarray], list[str]]:
-    """(calls, constants, results): what depends on weights alone computed by torch, batch norms written into the
-    weights of the convolutions that they alone read."""
-    known = dict(constants)
-    kept: dict[str, _Call] = {}
-    for call in calls:
-        if all(name in known for name in call.inputs) and not call.draws:
-            known |= {value.name: array for value, array in zip(call.outputs, call.host(known), strict=True)}
-        else:
-            kept[call.source] = call
-    readers = Counter([*results, *(name for call in kept.values() for name in call.inputs)])
-    gone: dict[str, str] = {}
-    for call in [one for one in kept.values() if one.operator == _BATCH_NORM]:
-        before = kept.get(call.arguments[0].name)
-        if before is not None and before.operator in _CONVOLUTIONS and readers[before.source] == 1:
-            kept[before.source] = _with_norm(before, call, known)
-            gone[call.outputs[0].name] = before.source
-            del kept[call.source]
-    return [_renamed(call, gone) for call in kept.values()], known, [gone.get(one, one) for one in results]
-
-
-def _renamed(call: _Call, names: Mapping[str, str]) -> _Call:
-    of = lambda name: _Reference(names.get(name, name))
-    return replace(call, arguments=_replaced(call.arguments, of), named=_replaced(dict(call.named), of))
-
-
-def _with_norm(convolution: _Call, norm: _Call, known: dict[str, np.ndarray]) -> _Call:
-    """The convolution with the weights and the bias that make the norm after it needless."""
-    array: Any = lambda one: None if one is None else known[one.name]
-    x, w, b, *rest = (*convolution.arguments, None)[: max(3, len(convolution.arguments))]
-    gamma, beta, mean, var, _, eps = norm.arguments[1:]
-    names = f"{convolution.source}_weight", f"{convolution.source}_bias"
-    groups = _groups(convolution) if convolution.operator in _TRANSPOSED else 0
-    made = norm_folded(*map(array, (w, b, gamma, beta, mean, var)), eps=eps, transposed_groups=groups)
-    known |= dict(zip(names, made, strict=True))
-    return replace(convolution, arguments=(x, *map(_Reference, names), *rest))
-
-
-def _groups(transposed: _Call) -> int:
-    """After its stride, padding and output padding."""
-    given: int = (*transposed.arguments[6:7], transposed.named.get("groups", 1))[0]
-    return given

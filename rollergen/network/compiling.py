@@ -50,7 +50,8 @@ def compile(
         compiled model's.  An exported program has its own, and so has an ONNX model whose extents are all numbers.
     dims
         Of an ONNX model: for each extent with a name (``dim_param``) its range (low, high), an `rg.dim`, or a number.
-        The result is then a `network.sized_model.SizedModel`, for all sizes in these ranges.
+        An exported program with dynamic shapes has its own ranges; ``dims`` narrows them, of x_0, dimension 0 of its
+        input x.  The result is then a `network.sized_model.SizedModel`, for all sizes in these ranges.
     device, top_k, profile, cache, options
         As `rollergen.build` takes them, for every kernel; where none is measured, ``top_k`` is 2 unless given.
     progress
@@ -114,9 +115,12 @@ def _sized(
 
 def _network(model: Any, example_inputs: Any, dims: Mapping[str, Any] | None) -> Network | SizedNetwork:
     if dims is not None and example_inputs is not None:
-        raise ArgumentError("example_inputs beside dims, whose ranges say what is fixed; expected one of them")
-    if dims is not None and not is_onnx(model):
-        raise ArgumentError(f"dims beside {shown(model)}; expected None: they are of ONNX models")
+        raise ArgumentError("example_inputs beside dims, which say what is fixed and what is not; expected one of them")
+    if dims is not None and not (is_onnx(model) or torch_models.is_exported(model)):
+        raise ArgumentError(
+            f"dims beside {shown(model)}; expected them of an ONNX model, or of a torch.export.ExportedProgram with "
+            "dynamic_shapes"
+        )
     if isinstance(model, (Network, SizedNetwork)):
         return model
     if torch_models.is_module(model):
@@ -124,7 +128,7 @@ def _network(model: Any, example_inputs: Any, dims: Mapping[str, Any] | None) ->
     if torch_models.is_exported(model):
         if example_inputs is not None:
             raise ArgumentError("example_inputs beside an exported program, which has its own; expected None")
-        return torch_models.imported(model, "exported program")
+        return torch_models.imported(model, "exported program", dims)
     if is_onnx(model):
         onnx_models = optional("rollergen.importers.onnx_models", "onnx")
         proto, title = onnx_models.loaded(model)

@@ -55,6 +55,11 @@ class SizedModel:
         return tuple(dict.fromkeys(one.kernel for one in self._steps.families if one.kernel is not None))
 
     @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps at the largest sizes."""
+        return self._steps.largest
+
+    @property
     def signature(self) -> str:
         """Names, dtypes and shapes of the arrays of a call."""
         return self._signature

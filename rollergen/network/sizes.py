@@ -191,7 +191,7 @@ class Steps:
             own = lambda outputs, inputs: build(outputs, terms.device, inputs=inputs, **self._settings)
             kernel = build_sized(
                 expression, terms.device, terms.options, terms.executor, None, own, silent, self._cache,
-                quick=terms.executor is None,
+                quick=True,
             )  # fmt: skip
         except NOT_AT_ALL_SIZES as error:
             return Family(dims, None, str(error))

@@ -63,28 +63,6 @@ def close(sized, made, *arrays):
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.fixture
-def counts(monkeypatch):
-    """How often programs were constructed, and sources compiled."""
-    from rollergen.construct import choose
-    from rollergen.runtime.executor import RuntimeExecutor
-
-    found = {"constructed": 0, "compiled": 0}
-
-    def counted(owner, name, what):
-        original = getattr(owner, name)
-
-        def counting(*arguments, **named):
-            found[what] += 1
-            return original(*arguments, **named)
-
-        monkeypatch.setattr(owner, name, counting)
-
-    counted(choose, "_constructed", "constructed")
-    counted(RuntimeExecutor, "prepare", "compiled")
-    return found
-
-
 @pytest.mark.parametrize("make", SHAPES)
 def test_every_size_of_the_range_is_right_with_one_build_of_each_kernel(make, counts):
     made = make()
@@ -191,7 +169,7 @@ def test_a_size_at_which_the_graph_has_other_nodes_has_a_model_of_its_own():
     [
         (lambda m: m(given(HIGH + 1, 20)), ShapeError, f"dimension 0 of x, which is 25: N is 25; expected an integer from 1 to {HIGH}"),
         (lambda m: m(given(5, 21)), ShapeError, r"x has shape \(5, 21\); expected \(5, 20\), as N = 5 by dimension 0 of x"),
-        (lambda m: m(given(5, 20)[0]), ShapeError, None),
+        (lambda m: m(given(5, 20)[0]), ShapeError, "expected"),
         (lambda m: m(np.float32(1)), ShapeError, "whose dimension 0 tells N"),
         (lambda m: m.at(N=0), ShapeError, f"N is 0; expected an integer from 1 to {HIGH}"),
         (lambda m: m.at(M=1), ExpressionError, "M is none of the dims; expected N"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
+from rollergen.errors import ArgumentError  # noqa: E402
 from rollergen.network import torch_backend  # noqa: E402
 
 nn = torch.nn
@@ -48,22 +49,105 @@ def test_graphs_before_and_after_a_break_are_models_of_each_size(compiled):
     module, fast, made = compiled
     with torch.no_grad():
         # The graph after the break has inputs of one size; from the second size on torch has one graph for all.
-        for size, models in ((6, 2), (8, 3), (6, 4), (8, 4), (6, 4)):
+        for size, models in ((6, 2), (8, 3), (6, 3), (8, 3), (10, 3)):
             x = torch.randn(2, 3, size, size)
             torch.testing.assert_close(fast(x), module(x))
             assert len(made) == models
 
 
-def test_a_second_size_is_told_once():
+class Sized(nn.Module):
+    """Its size is an argument of the graph, for a shape."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(20, 24), nn.Linear(24, 12)
+
+    def forward(self, x):
+        n = x.shape[0]
+        return self.last(torch.relu(self.first(x))).reshape(n * 2, 6)
+
+
+@pytest.fixture
+def sized(monkeypatch):
+    """(a module, what compiles it, the models that are made)"""
     torch._dynamo.reset()
-    fast = torch.compile(lambda x: torch.relu(x) * 2, backend=torch_backend.backend, options={"profile": False})
+    made, compile_model = [], torch_backend.compile_model
+
+    def kept(*arguments, **options):
+        made.append(compile_model(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(torch_backend, "compile_model", kept)
+    monkeypatch.setattr(torch_backend, "_SIZES", {})
+    torch.manual_seed(0)
+    module = Sized().eval()
+    compiling = lambda **named: torch.compile(module, backend=torch_backend.backend, options={"profile": False}, **named)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        fast(torch.randn(3, 5)), fast(torch.randn(3, 5))
-        with pytest.warns(UserWarning, match=r"other sizes, \[\[4, 5\]\] after \[\[3, 5\]\]: .*; expected few sizes"):
-            fast(torch.randn(4, 5))
-        fast(torch.randn(6, 5))
+        yield module, compiling, made
     torch._dynamo.reset()
+
+
+def test_sizes_that_torch_leaves_open_are_dims_of_one_model(sized, counts):
+    module, compiling, made = sized
+    fast = compiling(dynamic=True)
+    for size in (4, 7, 64, 13):
+        x = torch.randn(size, 20)
+        torch.testing.assert_close(fast(x), module(x))
+        if size == 4:
+            built = counts["constructed"]
+    (model,) = made
+    assert counts["constructed"] == built
+    assert [one["sizes"] for one in model.explain(as_dict=True)["predicted_s"]] == [{"inputs_0_0": n} for n in (4, 7, 13, 64)]
+
+
+def test_a_second_size_makes_a_model_for_all_within_reach(sized):
+    module, compiling, made = sized
+    fast = compiling()
+    for size, models in ((4, 1), (7, 2), (9, 2), (64, 2)):
+        x = torch.randn(size, 20)
+        torch.testing.assert_close(fast(x), module(x))
+        assert len(made) == models
+    with pytest.warns(UserWarning, match=r"\[\(2, 1024\)\] after \[\(2, 64\)\]: .*; expected torch._dynamo.mark_dynamic"):
+        fast(torch.randn(65, 20))
+    fast(torch.randn(1000, 20)), fast(torch.randn(8, 20))
+    assert len(made) == 3
+
+
+def test_a_bound_that_torch_knows_is_that_of_the_model(sized):
+    module, compiling, made = sized
+    fast, x = compiling(), torch.randn(5, 20)
+    torch._dynamo.mark_dynamic(x, 0, min=2, max=100)
+    torch.testing.assert_close(fast(x), module(x))
+    fast(torch.randn(100, 20))
+    (model,) = made
+    assert [(one.low, one.high) for one in model.dims.values()] == [(2, 100)]
+
+
+def test_weights_that_change_are_packed_anew_for_all_sizes(sized):
+    module, compiling, made = sized
+    fast = compiling(dynamic=True)
+    fast(torch.randn(4, 20))
+    module.last.weight += 1
+    for size in (4, 9):
+        x = torch.randn(size, 20)
+        torch.testing.assert_close(fast(x), module(x))
+    assert len(made) == 2
+
+
+def test_a_graph_that_torch_cannot_export_for_a_range_is_compiled_for_each_size_which_is_told_once(sized, monkeypatch):
+    def refused(*_):
+        raise ArgumentError("no range")
+
+    monkeypatch.setattr(torch_backend, "exported", refused)
+    module, compiling, made = sized
+    fast = compiling(dynamic=True)
+    fast(torch.randn(3, 20)), fast(torch.randn(3, 20))
+    with pytest.warns(UserWarning, match=r"\[\[4, 20\]\] after \[\[3, 20\]\] \(no range\): .*; expected few sizes"):
+        fast(torch.randn(4, 20))
+    x = torch.randn(6, 20)
+    torch.testing.assert_close(fast(x), module(x))
+    assert len(made) == 3
 
 
 def test_a_graph_of_constants_alone_gives_tensors():
