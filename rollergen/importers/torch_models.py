@@ -12,7 +12,7 @@ from rollergen.errors import ArgumentError, shown
 from rollergen.expr.dims import Dim
 from rollergen.importers.aten import TABLE
 from rollergen.importers.dims import Named, dims_of, numbers
-from rollergen.importers.graph import Network, SizedNetwork, Value
+from rollergen.importers.graph import Network, SizedNetwork, Value, identifier
 from rollergen.importers.torch_calls import Call, Reference, folded, node, taken_apart, text_of
 from rollergen.runtime.interop import to_torch, view
 
@@ -137,7 +137,8 @@ def _symbols(program: Any) -> dict[str, tuple[str, Any]]:
     ]
     for expression, name, place in sorted(extents, key=lambda extent: not extent[0].is_Symbol):
         for n, symbol in enumerate(sorted(expression.free_symbols - set(found), key=str)):
-            found[symbol] = f"{name}{f'_{n}' if n else ''}", place
+            called = f"{name}{f'_{n}' if n else ''}"
+            found[symbol] = identifier(called, [one for one, _ in found.values()]), place
     return {name: (place, symbol) for symbol, (name, place) in found.items()}
 
 

@@ -87,13 +87,16 @@ class DeviceExecution(Execution):
         """A weight on the device: once for all steps whose calls read it, for the packing alone else."""
         array = self._network.constants[name]
         if not kept:
-            return self._runtime.wrap(np.ascontiguousarray(array))
+            return self._copied(array)
         if id(array) not in self._shared.weights:
-            self._shared.weights[id(array)] = self._runtime.wrap(np.ascontiguousarray(array)), array
+            self._shared.weights[id(array)] = self._copied(array), array
         return self._shared.weights[id(array)][0]
 
     def _memory(self, name: str) -> Any:
-        return self._buffers[name] if name in self._buffers else self._weight(name, True)
+        return self._buffers[name] if name in self._buffers else self._constant(name)
+
+    def _copied(self, array: np.ndarray) -> Any:
+        return self._runtime.wrap(np.ascontiguousarray(array))
 
 
 class CudaExecution(DeviceExecution):

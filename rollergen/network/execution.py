@@ -32,7 +32,8 @@ from rollergen.runtime.session import Session
 class Shared:
     """What the executions of a model at several sizes have in common, of which one runs at a time: ``block``, the
     memory of values between steps, as large as the largest of them so far; ``packed``: memory of packed weights, by the
-    code that reads them and the weights; ``weights``: those that calls read; both with the arrays they were made of."""
+    code of several sizes that reads them and the weights; ``weights``: those that calls read; both with the arrays they
+    were made of."""
 
     block: Any = None
     size_bytes: int = 0
@@ -64,6 +65,8 @@ class Execution:
     ) -> None:
         self._network, self._steps, self._device, self._shared = network, steps, device, shared
         self._held: dict[str, np.ndarray] = {}
+        self._packed: dict[Any, tuple[dict[str, Any], tuple[Any, ...]]] = {}  # of kernels of this size alone
+        self._read: dict[str, Any] = {}  # constants that are others at other sizes
         self._sessions: list[Session] = []  # they keep what launches know by its address
         self._groups: dict[Callable[[], None], Sequence[WorkGroups]] = {}
         self._place(places := Places(network, steps, kernels, ALIGNMENT_BYTES if self._joins_in_place else 0))
@@ -212,7 +215,8 @@ class Execution:
         weights.  ``given``: the values of the kernel's inputs."""
         once = {name for launch in kernel.launches if launch.once for name in launch.arguments}
         weights = tuple(self._network.constants[value] for name, value in given.items() if name in once)
-        packed, key = self._shared.packed, (kernel.code or kernel, *map(id, weights))
+        packed = self._packed if kernel.code is None else self._shared.packed
+        key = kernel.code or kernel, *map(id, weights)
         fresh = key not in packed
         if fresh:
             made = {stage.op.output.name for stage in kernel.program.stages if stage.once}
@@ -220,8 +224,20 @@ class Execution:
         return packed[key][0], fresh
 
     def _memory(self, name: str) -> Any:
-        """Of a value that launches read: a constant that is no weight of theirs has its own."""
-        return self._arrays[name] if name in self._arrays else self._weight(name, True)
+        """Of a value that launches read."""
+        return self._arrays[name] if name in self._arrays else self._constant(name)
+
+    def _constant(self, name: str) -> Any:
+        """A constant that is no weight of the launches that read it."""
+        if name not in self._read:
+            self._read[name] = self._copied(self._network.constants[name])
+        return self._read[name]
+
+    def _copied(self, array: np.ndarray) -> Any:
+        """An array as launches take it."""
+        copy = aligned_empty(array.shape, array.dtype)
+        copy[...] = array
+        return copy
 
     def _new(self, buffer: Buffer) -> Any:
         return aligned_empty(buffer.shape, buffer.dtype)
@@ -232,9 +248,7 @@ class Execution:
         if not kept:
             return np.require(array, requirements=("C", "A", "W"))
         if id(array) not in self._shared.weights:
-            copy = aligned_empty(array.shape, array.dtype)
-            copy[...] = array
-            self._shared.weights[id(array)] = copy, array
+            self._shared.weights[id(array)] = self._copied(array), array
         return self._shared.weights[id(array)][0]
 
 

@@ -151,7 +151,7 @@ def test_steps_of_one_kernel_pack_a_weight_once_if_they_read_the_same():
     proto = model(nodes, [("x", FLOAT, [64, 64])], [("y", FLOAT, [64, 64])], **held)
     ours, x = rg.compile(proto, None, "cpu", profile=False), weights(64, 64)
     np.testing.assert_allclose(ours(x), ReferenceEvaluator(proto).run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
-    (kernel,), packed = ours.kernels, ours._execution._shared.packed
+    (kernel,), packed = ours.kernels, ours._execution._packed
     assert [key[0] for key in packed] == [kernel, kernel]
     for (memory, (read,)), name in zip(packed.values(), "wv", strict=True):
         np.testing.assert_array_equal(read, held[name])
