@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from rollergen.errors import DeviceError
+from rollergen.errors import BundleError, DeviceError
 from rollergen.explain.units import seconds_text
 from rollergen.expr.dims import Dim, checked_sizes
 from rollergen.hal.spec import Device
@@ -83,6 +83,13 @@ class SizedModel:
     def predicted_time(self, **sizes: int) -> float:
         """Seconds of one call with these sizes by the device's model, as `Model.predicted_time`; errors as `at`."""
         return self.at(**sizes).predicted_time
+
+    def save(self, directory: object) -> NoReturn:
+        """Raises BundleError: a directory holds a model of one size."""
+        raise BundleError(
+            f"{self!r} cannot be saved: its kernels have extents as arguments; expected a model of one size, which "
+            "rg.compile makes of example inputs"
+        )
 
     def _at(self, sizes: dict[str, int]) -> Model:
         key = self._networks.key(sizes)

@@ -195,7 +195,11 @@ class Steps:
             )  # fmt: skip
         except NOT_AT_ALL_SIZES as error:
             return Family(dims, None, str(error))
-        return Family(dims, kernel, "" if kernel.programs else "more than a count of rows depends on the sizes")
+        if kernel.programs:
+            return Family(dims, kernel)
+        tiles = terms.device.kind.machine is not None
+        why = "a machine of tiles has no maps" if tiles else "more than a count of rows depends on the sizes"
+        return Family(dims, kernel, why)
 
     def _expression(self, number: int, dims: tuple[str, ...]) -> Expression:
         """The step's expression with the dims."""

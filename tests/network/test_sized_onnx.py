@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.errors import ArgumentError, ExpressionError, ShapeError
+from rollergen.errors import ArgumentError, BundleError, ExpressionError, ShapeError
 from rollergen.network.model import Model
 
 onnx = pytest.importorskip("onnx")
@@ -101,6 +101,13 @@ def test_a_model_with_dims_tells_its_signature_its_times_and_its_steps():
     assert [one["state"].split(maxsplit=1)[1] for one in facts["steps"]] in ([x] * 2 for x in ("program for all sizes", "programs for all sizes"))  # fmt: skip
 
 
+def test_a_machine_of_tiles_builds_each_size():
+    sized = compiled(perceptron(), "ipu", N=(1, 4))
+    reasons = {one["reason"] for one in sized.explain(as_dict=True)["steps"]}
+    assert reasons == {"a machine of tiles has no maps"}
+    assert sized.predicted_time(N=4) > 0
+
+
 def test_each_size_is_a_model_that_can_be_checked():
     sized = compiled(images())
     assert all(not one.problem for one in sized.at(N=5).check(given(5, 3, 6, 6)))
@@ -174,6 +181,7 @@ def test_a_size_at_which_the_graph_has_other_nodes_has_a_model_of_its_own():
         (lambda m: m.at(N=0), ShapeError, f"N is 0; expected an integer from 1 to {HIGH}"),
         (lambda m: m.at(M=1), ExpressionError, "M is none of the dims; expected N"),
         (lambda m: m(), ArgumentError, "expected one for each of x"),
+        (lambda m: m.save("/nowhere"), BundleError, "cannot be saved: its kernels have extents as arguments"),
     ],
 )  # fmt: skip
 def test_a_call_with_other_sizes_is_told_the_dim_its_value_and_its_range(call, error, said):
