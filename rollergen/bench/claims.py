@@ -30,14 +30,16 @@ class ClaimRow:
 
 
 def claim_rows(found: Sequence[Result]) -> tuple[ClaimRow, ...]:
-    """The rows of the newest result that lists claims; none where no result does."""
+    """A row for each figure or table, of the newest result that has it; none where no result lists claims."""
+    rows: dict[tuple[str, str], ClaimRow] = {}
     listing = [(one, table) for one in found for table in one.tables if table.title == "claims"]
-    if not listing:
-        return ()
-    newest, table = max(listing, key=lambda pair: dict(pair[0].origin).get("date", ""))
-    places = [table.columns.index(name) for name in FIELDS]
-    cells = ({name: row[place] for name, place in zip(FIELDS, places, strict=True)} for row in table.rows)
-    return tuple(ClaimRow(**one, result=newest.name) for one in cells)
+    for result, table in sorted(listing, key=lambda pair: dict(pair[0].origin).get("date", "")):
+        places = [table.columns.index(name) for name in FIELDS]
+        for row in table.rows:
+            of, what, state, ours, paper, note = (row[place] for place in places)
+            one = ClaimRow(of, what, state, ours, paper, note, result.name)
+            rows[one.of, one.what] = one
+    return tuple(rows.values())
 
 
 def summary(rows: Sequence[ClaimRow]) -> str:

@@ -14,7 +14,6 @@ from benches.seeds.claims import CLAIMS, chosen, small
 from benches.seeds.drawn import drawn, figures
 from benches.seeds.finding import IMPOSSIBLE, MEASURED, MODEL, Finding
 from benches.seeds.networks import networks
-from rollergen.bench.results import newest
 from rollergen.bench.suites import suite
 from rollergen.expr.stages import cut
 
@@ -118,10 +117,12 @@ def test_searches_of_two_papers_are_told_apart():
 
 
 ROOT = Path(__file__).parents[2]
-KEPT = json.loads(newest(ROOT / "benches" / "results", "seeds_*.json").read_text())
+DOCUMENTS = [json.loads(path.read_text()) for path in (ROOT / "benches" / "results").glob("seeds_*.json")]
+DOCUMENTS.sort(key=lambda document: document["date"])
+KEPT = {one["claim"]: document.get(one["claim"]) for document in DOCUMENTS for one in document["claims"]}
 
 
-@pytest.mark.parametrize("claim", [one["claim"] for one in KEPT["claims"] if KEPT.get(one["claim"])])
+@pytest.mark.parametrize("claim", [claim for claim, rows in KEPT.items() if rows])
 def test_a_figure_is_drawn_from_its_rows(claim, tmp_path):
     pytest.importorskip("matplotlib")
     panels = drawn(claim, KEPT[claim]).get_axes()

@@ -168,15 +168,17 @@ def test_the_papers_claims_say_what_was_measured_and_what_is_the_models(tmp_path
     from rollergen.bench.page import page
 
     older, newer = tmp_path / "seeds_old.json", tmp_path / "seeds_new.json"
-    older.write_text(json.dumps({**CLAIMS, "date": "2026-01-01", "claims": CLAIMS["claims"][:1]}))
+    once = [{**CLAIMS["claims"][1], "ours": "9 ms"}, {**CLAIMS["claims"][0], "what": "another"}]
+    older.write_text(json.dumps({**CLAIMS, "date": "2026-01-01", "claims": once}))
     newer.write_text(json.dumps(CLAIMS))
     found = results(tmp_path)
     rows = claim_rows(found)
     assert [(row.of, row.state, row.ours, row.paper, row.result) for row in rows] == [
-        ("P, Fig. 1", "model only", "2 ms", "", "seeds_new"),
         ("P, Fig. 2", "measured here", "3 ms", "4 ms", "seeds_new"),
+        ("P, Fig. 1", "model only", "2 ms", "", "seeds_old"),
+        ("P, Fig. 1", "model only", "2 ms", "", "seeds_new"),
     ]
-    assert summary(rows) == "1 measured here, 1 model only"
+    assert summary(rows) == "1 measured here, 2 model only"
     text = page(found, "")
     assert "Claims of the papers" in text and '<td class="model">model only</td>' in text
 
