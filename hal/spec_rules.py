@@ -161,9 +161,10 @@ def matrix_instructions_have_fragments(device: Device) -> Iterator[str]:
     for number, one in enumerate(device.instructions):
         if not one.is_matrix:
             continue
-        if one.layout == "quads" and ((one.m, one.n) != (16, 8) or one.k * DTYPES[one.dtype].bits not in (128, 256)):
-            shape = f"{one.m} x {one.n} x {one.k}"
-            yield f"instructions[{number}].k: {shape} {one.dtype} in quads; expected 16 x 8, k of 16 or 32 bytes (PTX)"
+        allowed = (256,) if one.dtype == "float64" else (128, 256)
+        if one.layout == "quads" and ((one.m, one.n) != (16, 8) or one.k * DTYPES[one.dtype].bits not in allowed):
+            shape, some = f"{one.m} x {one.n} x {one.k}", " or ".join(str(bits // 8) for bits in allowed)
+            yield f"instructions[{number}].k: {shape} {one.dtype} in quads; expected 16 x 8, k of {some} bytes (PTX)"
         if one.layout == "quad_pairs" and (one.m, one.n, one.k, one.dtype) != (16, 16, 16, "float16"):
             shape = f"{one.m} x {one.n} x {one.k}"
             yield f"instructions[{number}].m: {shape} {one.dtype} in quad_pairs; expected 16 x 16 x 16 float16 (PTX)"

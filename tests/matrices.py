@@ -65,6 +65,13 @@ CASES = {
     "tf32": ("a100", lambda: matmul(*ODD, "float32"), MatrixPlan("mma_tf32", 1, 2, 2, 1, 2)),
     "int8": ("h200", lambda: matmul(*ODD, "int8"), MatrixPlan("mma_s8", 1, 2, 2, 1, 1, 2)),
     "bfloat16": ("a100", lambda: matmul(48, 32, 32, "bfloat16"), MatrixPlan("mma_bf16", 1, 2, 2, 1, 1)),
+    "float64": ("a100", lambda: matmul(*ODD, "float64"), MatrixPlan("mma_f64", 1, 2, 2, 1, 2)),
+    "float64, a ring": ("h200", lambda: matmul(72, 88, 104, "float64"), MatrixPlan("mma_f64", 2, 4, 1, 2, 4, 3)),
+    "float64, both turned": (
+        "h200", lambda: matmul(72, 44, 104, "float64", transpose_a=True, transpose_b=True),
+        MatrixPlan("mma_f64", 2, 1, 2, 2, 1, 2),
+    ),
+    "float64, gated": ("a100", lambda: gated(*ODD, "float64"), MatrixPlan("mma_f64", 1, 3, 2, 1, 2)),
     "wmma, gated": ("v100", lambda: gated(*ODD), MatrixPlan("wmma", 1, 2, 2, 1, 1)),
     "wmma, gated, two buffers": (
         "v100", lambda: gated(72, 88, 104, transpose_b=True), MatrixPlan("wmma", 2, 1, 1, 2, 2, 2),

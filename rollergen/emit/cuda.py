@@ -170,7 +170,8 @@ class Cuda(CudaBoxes):
             return f"{name}({', '.join(self.expression(one) for one in operands)})"
         fragment = statement.fragment if isinstance(statement, LoadMatrix) else statement.accumulator
         at = self.address(statement.pointer, statement.offset, 1, False)
-        pitch = f", {statement.pitch}" if statement.shape.layout == "opaque" else ""
+        own = statement.shape.layout == "opaque" or statement.shape.dtype == "float64"
+        pitch = f", {statement.pitch}" if own else ""
         return f"{name}({self.expression(fragment)}, {at}{pitch})"
 
     def _called(self, made: conversions.Call) -> str:

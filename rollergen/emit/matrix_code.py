@@ -65,12 +65,16 @@ def helper(statement: LoadMatrix | MultiplyMatrix | StoreMatrix) -> tuple[str, s
     """(name, definition) of the function that a statement calls."""
     if isinstance(statement, (LoadMatrix, MultiplyMatrix)) and statement.shape.layout == QUAD_PAIRS:
         return quad_pairs.load(statement) if isinstance(statement, LoadMatrix) else quad_pairs.multiply(statement)
+    if isinstance(statement, LoadMatrix) and statement.shape.dtype == "float64":
+        return _load_numbers(statement)
     if isinstance(statement, LoadMatrix):
         return _load_opaque(statement) if statement.shape.layout == "opaque" else _load_quads(statement)
     if isinstance(statement, StoreMatrix):
         return _store_opaque(statement.shape)
     if statement.shape.layout == "opaque":
         return _multiply_opaque(statement)
+    if statement.shape.dtype == "float64":
+        return _multiply_numbers(statement.shape)
     return _multiply_quads(statement.shape)
 
 
@@ -186,4 +190,35 @@ def _multiply_quads(shape: MatrixShape) -> tuple[str, str]:
         f'    "{_slots(0, 4)}, {_slots(4, 4)}, {_slots(8, 2)}, {_slots(0, 4)};"',
         f"    : {_bound('+' + constraint, _cells('c', 2, 2))}",
         f"    : {_bound('r', _cells('a', 4))}, {_bound('r', _cells('b', 2))});",
+    ])  # fmt: skip
+
+
+def _load_numbers(node: LoadMatrix) -> tuple[str, str]:
+    """Numbers of 64 bits, which each thread reads by itself: of operand "a" those of two rows, 8 apart."""
+    rows = {"a": 2, "b": 1}[node.operand]
+    name = f"load_{node.operand}_{_rows(node.operand, node.along_k)}_{_size(node.shape)}_{node.shape.dtype}"
+    far = "8 * pitch" if node.along_k else "8"
+    head = f"{_INLINE}void {name}(double (&fragment)[{rows}], const double *at, const int pitch)"
+    lines = ["fragment[0] = at[0];", *[f"fragment[1] = at[{far}];"] * (rows - 1)]
+    return name, "\n".join([head, "{", *("    " + line for line in lines), "}"])
+
+
+def _multiply_numbers(shape: MatrixShape) -> tuple[str, str]:
+    """mma.sync of float64, of sm_80 for 8 rows, of sm_90 on for 16."""
+    name = f"multiply_{_size(shape)}_{shape.dtype}"
+    head = f"{name}(double (&c)[2][2], const double (&a)[2], const double (&b)[1])"
+    return name, _function(head, [
+        "#if __CUDA_ARCH__ >= 900",
+        f'asm volatile("mma.sync.aligned.{_size(shape)}.row.col.f64.f64.f64.f64 "',
+        f'    "{_slots(0, 4)}, {_slots(4, 2)}, {_slots(6, 1)}, {_slots(0, 4)};"',
+        f"    : {_bound('+d', _cells('c', 2, 2))}",
+        f"    : {_bound('d', _cells('a', 2))}, {_bound('d', _cells('b', 1))});",
+        "#else",
+        "#pragma unroll",
+        "for (int far = 0; far < 2; ++far)",
+        '    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 "',
+        f'        "{_slots(0, 2)}, {_slots(2, 1)}, {_slots(3, 1)}, {_slots(0, 2)};"',
+        f"        : {_bound('+d', _cells('c[far]', 2))}",
+        f"        : {_bound('d', ['a[far]', 'b[0]'])});",
+        "#endif",
     ])  # fmt: skip

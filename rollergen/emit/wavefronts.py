@@ -28,6 +28,7 @@ class Builtin(NamedTuple):
 BUILTINS = {
     ("float16", 16): Builtin("f32_16x16x16f16", "as_half4({})", "vload_half({}, {})"),
     ("bfloat16", 16): Builtin("f32_16x16x16bf16_1k", "as_short4({})", "as_float((uint){1}[{0}] << 16)"),
+    ("float64", 4): Builtin("f64_16x16x4f64", "as_double({})", "{1}[{0}]"),
     ("float32", 4): Builtin("f32_16x16x4f32", "as_float((int){})", "{1}[{0}]", "int"),
     ("int8", 16): Builtin("i32_16x16x16i8", "(int){}", "{1}[{0}]", "int", ("gfx90a",)),
     ("int8", 32): Builtin("i32_16x16x32_i8", "{}", "{1}[{0}]", targets=("gfx942",)),
@@ -54,9 +55,9 @@ PREFIXvoid NAME(SUMS *sums, const long a, const long b)
 #else
     const int lane = get_local_id(0) % 64;
     const long place = ((long)1 << 48) - 1;
-    local const STORED *row = (local const STORED *)(size_t)(a & place) + lane / 16 * 4 * (int)(a >> 48);
+    local const STORED *row = (local const STORED *)(size_t)(a & place) + lane / 16 * FIRST * (int)(a >> 48);
     local const STORED *const column = (local const STORED *)(size_t)(b & place) + lane % 16 * (int)(b >> 48);
-    for (int i = 0; i < 4; i++, row += (int)(a >> 48))
+    for (int i = 0; i < 4; i++, row += APART * (int)(a >> 48))
         for (int step = 0; step < STEPS; step++)
             sums[i] += LEFT * RIGHT;
 #endif
@@ -76,5 +77,7 @@ def helper(statement: LoadMatrix | MultiplyMatrix, prefix: str) -> tuple[str, st
     call = f"{builtin.name}({builtin.factor.format('a')}, {builtin.factor.format('b')}, "
     left, right = (builtin.number.format("step", at) for at in ("row", "column"))
     sums = SCALARS[shape.accumulator_dtype]
+    first, apart = ("1", "4") if shape.dtype == "float64" else ("4", "1")
+    words |= {"FIRST": first, "APART": apart}
     words |= {"CALL(": call, "SUMS": sums, "STEPS": str(shape.k), "LEFT": left, "RIGHT": right}
     return name, filled(_MULTIPLY, words)

@@ -52,6 +52,7 @@ from rollergen.program.matrix import (
     groups,
     matrix_axes,
     matrix_operands,
+    reads_numbers,
     results_of,
     scratch_pitch,
 )
@@ -205,9 +206,11 @@ def _fetch(context: Context, place: Place, matrices: Matrices, which: int, numbe
     registers = (one.a_registers, one.b_registers)[which]
     count = nest.loops[over[0]].extent if over else 1
     whole = one.layout == "quads" and not matrices.operands.conversions
-    together = 2 if which == 1 and whole and count % 2 == 0 else 1
+    together = 2 if which == 1 and whole and not reads_numbers(one) and count % 2 == 0 else 1
     load = nest.op.loads()[number]
     dtype, own = ("int64", ()) if one.layout == WAVEFRONT else ("uint32", (registers,))
+    if reads_numbers(one):
+        dtype, own = one.dtype, (registers // 2,)
     shape = (*((count // together,) if over else ()), *((together,) if together > 1 else ()), *own)
     name = out.register(load.buffer.name.lower(), dtype, shape)
 
@@ -249,7 +252,11 @@ def _load(
     corner = place.bind(dict.fromkeys(matrices.inside, Index()))
     offset = staged_access(out, corner, staged).offset
     along_k = _along_k(context, place, matrices, load)
-    if matrices.shape.layout == "quads":
+    if reads_numbers(one):
+        lane = context.threads.thread % (ROWS * COLUMNS)
+        row, column = lane // COLUMNS, lane % COLUMNS
+        offset = offset + (row * staged.pitch + column if along_k else column * staged.pitch + row)
+    elif matrices.shape.layout == "quads":
         offset = offset + _own_row(context, matrices, which, along_k, staged.pitch)
     if matrices.shape.layout == WAVEFRONT:
         lane = context.threads.thread % matrices.instruction.lanes

@@ -26,9 +26,9 @@ class LoadMatrix:
     """The threads of an execution width fill a fragment of operand "a" or "b" together.
 
     ``fragment``: an array of 32-bit registers (the element names what comes before its last dimensions), or of
-    several neighbouring fragments, ``count`` of them; of layout "wavefront" one of 64 bits.  ``offset``: of the first
-    element (layout "opaque"), else of the row that this thread names.  ``pitch``: elements from row to row;
-    ``along_k``: rows run along k.
+    several neighbouring fragments, ``count`` of them; of layout "wavefront" one of 64 bits; of float64 in quads its
+    numbers.  ``offset``: of the first element (layout "opaque", and float64 in quads the first of this thread), else of
+    the row that this thread names.  ``pitch``: elements from row to row; ``along_k``: rows run along k.
     """
 
     shape: MatrixShape

@@ -4,8 +4,9 @@ An execution width multiplies an m x k fragment by a k x n one.  Of the m x n re
 ordinary loops say: 8 rows of 4 threads, so that a thread's results are ``m / 8`` rows of ``n / 4`` neighbours.  For
 layout "quads" this is where the hardware puts them (PTX ISA, "Matrix fragments for mma.m16n8k16"); from "opaque"
 fragments they are brought there through the block's layer, once, when the reduction is through.  Of layout "wavefront"
-a thread has 4 neighbouring rows of one of 16 columns, and of a factor's row a quarter of its k, neighbours (LLVM's
-tests of the AMDGPU target and AMD's matrix instruction calculator: v_mfma_f32_16x16x16_f16).
+a thread has 4 neighbouring rows of one of 16 columns, of float64 rows 4 apart, and of a factor's row a quarter of its
+k, neighbours (LLVM's tests of the AMDGPU target and AMD's matrix instruction calculator: v_mfma_f32_16x16x16_f16,
+v_mfma_f64_16x16x4_f64).
 """
 
 from __future__ import annotations
@@ -130,6 +131,31 @@ _OF_QUAD_PAIRS = Accumulators(
 a factor's pieces of 16 bytes side by side then read them in rows of different numbers modulo `SWIZZLE`."""
 
 
+def has_neighbouring_rows(instruction: Instruction) -> bool:
+    """Whether the results that a thread has of a tile are neighbours along m; else they are along n, or none."""
+    return instruction.layout == WAVEFRONT and instruction.dtype != "float64"
+
+
+def turns_rows(instruction: Instruction) -> bool:
+    """Whether its fragments are loaded from rows across k, too: of opaque ones, and in quads of 16 bits (ldmatrix) and
+    of 64."""
+    return instruction.layout == "opaque" or (
+        instruction.layout == "quads" and ITEMSIZE[factor_dtype(instruction)] in (2, 8)
+    )
+
+
+def reads_numbers(instruction: Instruction) -> bool:
+    """Whether each thread reads its numbers of a fragment in quads by itself: those of 64 bits, from row and column
+    ``thread // 4`` and its k ``thread % 4`` (PTX ISA, "Matrix fragments for mma.m16n8k4 with .f64"); else eight
+    threads name the rows of a matrix."""
+    return instruction.layout == "quads" and instruction.dtype == "float64"
+
+
+def padding_bytes(instruction: Instruction) -> int:
+    """Bytes behind each row of an operand, so that rows that are read together fall on different banks."""
+    return COLUMNS * ITEMSIZE["float64"] if reads_numbers(instruction) else ROW_BYTES
+
+
 def accumulators_of(one: Instruction) -> Accumulators:
     if one.layout == QUAD_PAIRS:
         return _OF_QUAD_PAIRS
@@ -142,6 +168,7 @@ def fragment_loops(instruction: Instruction) -> tuple[tuple[tuple[str, int], ...
     Of several execution widths each has its own rows (PTX ISA, "wgmma register fragments")."""
     if instruction.layout == WAVEFRONT:
         rows = ((THREAD, instruction.m // NEIGHBOURS), (UNROLL, NEIGHBOURS))
+        rows = rows if has_neighbouring_rows(instruction) else rows[::-1]
         return rows, ((THREAD, instruction.n),), ((UNROLL, instruction.k),)
     widths = widths_of(instruction)
     groups = ((GROUP, widths),) if widths > 1 else ()

@@ -25,7 +25,7 @@ from rollergen.tile.rules import AlignmentRules, CodeShapes
 from tests.agreement.readers import assert_traffic, assert_values, device, interpreted, run_opencl, small_integers
 
 T = rg.tensor
-DTYPES = ("float16", "bfloat16", "int8", "float32")
+DTYPES = ("float16", "bfloat16", "int8", "float32", "float64")
 ROUNDED = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
@@ -75,7 +75,7 @@ static inline void emulated_{name}({sums} *sums, const long a, const long b, loc
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < {k}; k++) {{
-            const long left = all[2 * (id - lane + 4 * (lane / 16) + i + 16 * (k / {own}))];
+            const long left = all[2 * (id - lane + {row} + 16 * (k / {own}))];
             const long right = all[2 * (id - lane + lane % 16 + 16 * (k / {own})) + 1];
             sums[i] += {number_left} * {number_right};
         }}
@@ -86,6 +86,7 @@ _NUMBERS = {
     "float16": ("half", 2, "vload_half(k % OWN, (const half *)&SIDE)"),
     "bfloat16": ("ushort", 2, "as_float((uint)((const ushort *)&SIDE)[k % OWN] << 16)"),
     "float32": ("float", 4, "((const float *)&SIDE)[k % OWN]"),
+    "float64": ("double", 8, "((const double *)&SIDE)[k % OWN]"),
     "int8": ("char", 1, "((const char *)&SIDE)[k % OWN]"),
 }
 """By the dtype of factors: the type in memory, its bytes, a number of a fragment."""
@@ -93,16 +94,18 @@ _NUMBERS = {
 
 def by_lanes(text):
     """The text with functions that pass fragments among lanes as the hardware does (AMD's matrix instruction
-    calculator: A[i][k] and B[k][j] of lane i or j + 16 (k // own), D[i][j] of lane j + 16 (i // 4))."""
+    calculator: A[i][k] and B[k][j] of lane i or j + 16 (k // own), D[i][j] of lane j + 16 (i // 4), of float64 of lane
+    j + 16 (i % 4))."""
     pattern = r"__attribute__\(\(always_inline\)\) static inline \w+ (?:load|multiply)_16x16x(\d+)_(\w+)\(.*?\n}(?=\n)"
     made = []
     for k, dtype in dict.fromkeys((int(one[1]), one[2]) for one in re.finditer(pattern, text, re.S)):
         own, (stored, itemsize, number) = k // 4, _NUMBERS[dtype]
         left, right = (number.replace("SIDE", side).replace("OWN", str(own)) for side in ("left", "right"))
         bits = f"*(local const {'long' if own * itemsize == 8 else 'int'} *)at"
-        name, sums = f"16x16x{k}_{dtype}", "int" if dtype == "int8" else "float"
-        made.append(_EMULATED.format(name=name, stored=stored, k=k, own=own, sums=sums, bits=bits, number_left=left,
-                                     number_right=right))  # fmt: skip
+        name, sums = f"16x16x{k}_{dtype}", {"int8": "int", "float64": "double"}.get(dtype, "float")
+        row = "lane / 16 + 4 * i" if dtype == "float64" else "4 * (lane / 16) + i"
+        made.append(_EMULATED.format(name=name, stored=stored, k=k, own=own, sums=sums, bits=bits, row=row,
+                                     number_left=left, number_right=right))  # fmt: skip
     assert made
     kernels = re.sub(pattern, "", text, flags=re.S)
     kernels = re.sub(r"(void contraction\([^{]*{\n)", r"\1    local long all[2048];\n", kernels)
@@ -132,7 +135,7 @@ def test_each_lane_holds_what_the_instruction_takes_of_it(name, dtype):
 
 @pytest.mark.every(3)
 @pytest.mark.parametrize("make", [with_an_epilogue, batched, convolution], ids=lambda make: make.__name__)
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_epilogues_batches_and_windows_agree(make, dtype):
     expression, on = make(dtype), device("mi210")
     found = programs(expression, on)
@@ -175,7 +178,8 @@ def test_clang_makes_the_instruction_of_it_without_scratch(name, dtype):
     best = construct(canonicalize(product(dtype, 4096, 4096, 4096)), on, top_k=1)[0].program
     instruction = on.instruction(best.stages[-1].compute.instruction)
     compiled = compile_opencl(emit(best, on, "opencl").text, on.targets[0].arch)
-    assert re.search(rf"v_mfma_[fi]32_16x16x{instruction.k}_?[a-z]+", compiled.assembly)
+    sums = {"int8": "i32", "float64": "f64"}.get(dtype, "f32")
+    assert re.search(rf"v_mfma_{sums}_16x16x{instruction.k}_?[a-z]+", compiled.assembly)
     assert compiled.assembly.count("v_mfma") >= 32
     kernel = compiled.kernel("contraction")
     assert kernel.private_bytes == 0 and kernel.vgpr_spills == 0

@@ -428,6 +428,24 @@ inline void multiply_quads(Sum (&c)[2][2], const unsigned int (&a)[4], const uns
     AT_A_PLACE(meet, ~0u);
 }
 
+/// m16n8k4 of float64: row r of a, and r + 8, lie in lanes 4 (r % 8) to 4 (r % 8) + 3, a number each; columns of b likewise.
+inline void multiply_numbers(double (&c)[2][2], const double (&a)[2], const double (&b)[1])
+{
+    uint32_t mine[6];
+    memcpy(mine, a, 16), memcpy(mine + 4, b, 8);
+    put_down(mine);
+    AT_A_PLACE(meet, ~0u);
+    for (unsigned i = 0; i < 2; ++i)
+        for (unsigned j = 0; j < 2; ++j)
+            for (unsigned k = 0; k < 4; ++k) {
+                double one, other;
+                memcpy(&one, held[lane() / 4 * 4 + k] + 2 * i, 8);
+                memcpy(&other, held[(lane() % 4 * 2 + j) * 4 + k] + 4, 8);
+                c[i][j] += one * other;
+            }
+    AT_A_PLACE(meet, ~0u);
+}
+
 /// Four times m8n8k4: lanes 4 q to 4 q + 3, and those 16 above, have row (of b: column) 0 to 3, and 4 to 7, of product q;
 /// where b lies by rows, these lanes have its rows, and columns 0 to 3, and 4 to 7.  Of the sums a lane has two rows 2
 /// apart, and two by two columns 4 apart.
@@ -498,6 +516,8 @@ MULTIPLY_QUADS(m16n8k16_float16, float, float, 2, read_half)
 MULTIPLY_QUADS(m16n8k16_bfloat16, float, float, 2, read_bfloat)
 MULTIPLY_QUADS(m16n8k8_tf32, float, float, 4, read_tf32)
 MULTIPLY_QUADS(m16n8k32_int8, int, int, 1, read_byte)
+inline void multiply_m16n8k4_float64(double (&c)[2][2], const double (&a)[2], const double (&b)[1])
+{ cuda_on_cpu::multiply_numbers(c, a, b); }
 
 // Asynchronous copies -------------------------------------------------------------------------------------------
 //

@@ -25,7 +25,7 @@ from tests.cuda.test_programs import executed
 
 on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 T = rg.tensor
-ROUNDED = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "int8": 0.0}
+ROUNDED = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "int8": 0.0, "float64": 0.0}
 
 
 def vector_times_matrix(dtype, n, k, turned=False):

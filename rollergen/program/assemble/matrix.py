@@ -40,7 +40,10 @@ from rollergen.program.matrix import (
     factor_dtype,
     factors_of,
     fragment_loops,
+    has_neighbouring_rows,
     matrix_operands,
+    padding_bytes,
+    turns_rows,
 )
 from rollergen.program.rprogram import (
     GRID,
@@ -95,9 +98,9 @@ def axes_of(roles: Roles) -> tuple[str, ...]:
 
 
 def roles_for(roles: Roles, instruction: Instruction) -> Roles:
-    """The roles that its rows and columns have: rows of a wavefront's, of which a thread has neighbours, are along the
-    output's contiguous axis."""
-    return replace(roles, m=roles.n, n=roles.m) if instruction.layout == WAVEFRONT else roles
+    """The roles that its rows and columns have: rows of which a thread has neighbours are along the output's contiguous
+    axis."""
+    return replace(roles, m=roles.n, n=roles.m) if has_neighbouring_rows(instruction) else roles
 
 
 def matrix_stage(
@@ -224,9 +227,9 @@ def _copies(
         buffers = plan.depth if k_block else 1
         return tuple(_narrow_copies(op, roles, operands, plan, device, depth, buffers))
     itemsize = ITEMSIZE[factor_dtype(instruction)]
-    turns = instruction.layout == "opaque" or (itemsize == 2 and instruction.layout != WAVEFRONT)
+    turns = turns_rows(instruction) or (instruction.is_asynchronous and itemsize == 2)
     panel = PANEL_BYTES // itemsize if instruction.is_asynchronous else 0
-    padding = ROW_BYTES // itemsize if rules.bank and not panel else 0
+    padding = padding_bytes(instruction) // itemsize if rules.bank and not panel else 0
     copies = []
     sizes = {roles.m: instruction.m, roles.n: instruction.n, roles.k: instruction.k}
     factors = [(number, roles.m or "") for number in operands.a] + [(number, roles.n or "") for number in operands.b]
@@ -292,11 +295,11 @@ def _reads_vectors(op: TensorOp, rules: AlignmentRules) -> bool:
 def _store_vector(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size) -> Size:
     """Neighbouring results that a thread stores at once: those that it has of one tile, or a tile's whole row where the
     threads of a row exchange theirs (`exchanges`): of narrow elements, and of so many ``tiles`` along n."""
-    wavefront = instruction.layout == WAVEFRONT
+    wavefront, rows = instruction.layout == WAVEFRONT, has_neighbouring_rows(instruction)
+    if op.where or (wavefront and not rows):
+        return 1
     own = NEIGHBOURS if wavefront else fragment_loops(instruction)[1][-1][1]
     axis = (roles.m if wavefront else roles.n) or ""
-    if op.where:
-        return 1
     store = op.stored()
     if is_divided(store, axis):
         return 1

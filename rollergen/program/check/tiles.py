@@ -27,7 +27,6 @@ from rollergen.program.matrix import (
     ROW_BYTES,
     ROWS,
     SWIZZLE,
-    WAVEFRONT,
     exchanged_loops,
     exchanges,
     factor_dtype,
@@ -37,6 +36,7 @@ from rollergen.program.matrix import (
     matrix_axes,
     matrix_instruction,
     matrix_operands,
+    turns_rows,
 )
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy, KeptRow, Stage
 from rollergen.program.stores import read_beside
@@ -355,10 +355,10 @@ def _check_operand(stage: Stage, device: Device, instruction: Instruction, axis:
         return
     if set(copy.order) != {axis, k} or copy.at_loop > first_fragment_loop(stage, device) or copy.swizzle:
         raise refuse(stage, f"{where}: order is {copy.order}, swizzle {copy.swizzle}; expected {axis} and {k}, none")
-    wide = ITEMSIZE[factor_dtype(instruction)] != 2 and instruction.layout == "quads"
-    if (wide or instruction.layout == WAVEFRONT) and copy.order[-1] != k:
+    if not turns_rows(instruction) and copy.order[-1] != k:
         raise refuse(
-            stage, f"{where}: order is {copy.order}; expected {k} last, only 16-bit fragments in quads are transposed"
+            stage,
+            f"{where}: order is {copy.order}; expected {k} last, only 16- and 64-bit fragments in quads are transposed",
         )
     _check_rows(stage, where, copy, instruction)
 

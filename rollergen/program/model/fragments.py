@@ -14,6 +14,7 @@ import numpy as np
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
 from rollergen.program.matrix import (
+    COLUMNS,
     ROW_BYTES,
     WAVEFRONT,
     Operands,
@@ -24,6 +25,7 @@ from rollergen.program.matrix import (
     matrix_axes,
     matrix_instruction,
     matrix_operands,
+    reads_numbers,
     scratch_bytes,
     scratch_pitch,
 )
@@ -129,9 +131,11 @@ def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
     steps, (rows, columns) = steps_of(nest, device), tiles(nest, device)
     if operands.conversions:
         return conversion_accesses(nest, device, one, operands, steps, (rows, columns))
-    wavefront = one.layout == WAVEFRONT
+    wavefront, numbers = one.layout == WAVEFRONT, reads_numbers(one)
     width, service_of = (fragment_bytes(one), _wavefront_service) if wavefront else (ROW_BYTES, _row_service)
     at_once = one.a_registers if wavefront else _REGISTERS_AT_ONCE
+    if numbers:
+        width, at_once = ITEMSIZE[one.dtype], ITEMSIZE[one.dtype] // 4
     found = []
     factors = [(load, rows, one.a_registers) for load in operands.a]
     factors += [(load, columns, one.b_registers) for load in operands.b]
@@ -141,7 +145,9 @@ def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
             layer = device.layer(copy.to_layer)
             row = [tile_shape(nest, copy, block=True)[-1]]
             pitch = (lambda extent, copy=copy: (extent + copy.padding) * ITEMSIZE[factor_dtype(one)])
-            served = lambda extent, pitch=pitch, layer=layer: service_of(pitch(extent), layer, width)
+            if numbers:
+                service_of = _along_service if copy.order[-1] == matrix_axes(nest.stage)[2] else _across_service
+            served = lambda extent, of=service_of, pitch=pitch, layer=layer: of(pitch(extent), layer, width)
             loads = steps * count * registers / at_once
             found.append(Access(load, "read", copy.to_layer, loads, width, per_distinct(served, row)))
     results = rows * columns * nest.facts.components
@@ -202,6 +208,20 @@ def _wavefront_service(pitch: int, layer: MemoryLayer, width: int) -> int:
     """Wavefronts of a load whose 64 threads name 16 rows, in four columns of a fragment's width."""
     lane = np.arange(64)
     return wavefronts(lane % 16 * pitch + lane // 16 * width, width, layer, merge_pairs=False)
+
+
+@lru_cache(maxsize=256)
+def _along_service(pitch: int, layer: MemoryLayer, width: int) -> int:
+    """Wavefronts of a load whose 32 threads read neighbours, four of them in a row."""
+    lane = np.arange(32)
+    return wavefronts(lane // COLUMNS * pitch + lane % COLUMNS * width, width, layer, merge_pairs=False)
+
+
+@lru_cache(maxsize=256)
+def _across_service(pitch: int, layer: MemoryLayer, width: int) -> int:
+    """The same from rows across k: neighbours eight in a row."""
+    lane = np.arange(32)
+    return wavefronts(lane % COLUMNS * pitch + lane // COLUMNS * width, width, layer, merge_pairs=False)
 
 
 def scratch_of(nest: Nest, device: Device) -> Number:
