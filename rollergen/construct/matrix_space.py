@@ -49,6 +49,9 @@ _LONG_STEP, _SHORT_TILES = 8, 3
 """Of products with so few tiles of the instruction along m or n: their blocks stage little in a step, and would wait
 for each other more often than for memory (16 x 4096 x 4096 on an H200: 9.0 us of barriers beside 7.8 of memory)."""
 _NARROW_STEPS = (1, 2, 4, 8, 16)
+_LONG_NARROW_STEP, _LEAST_SHARED = 32, 8
+"""Where execution widths share sums, which are through with a tile sooner: the longest step, so that enough bytes are
+on their way (4 buffers of 16 on an H200: 1.2 us late of 3.6), and the shortest."""
 _CHAINS = (2, 4)
 """Accumulators of a tile whose products of several steps are added up apart."""
 _PARTS = (2, 4)
@@ -157,7 +160,8 @@ def _steps_of(op: TensorOp, roles: Roles, instruction: Instruction, converts: bo
     if instruction.is_asynchronous:
         return [_PANEL_STEPS]
     if converts:
-        return [steps for steps in _NARROW_STEPS if k_extent % (steps * instruction.k) == 0]
+        longer = (_LONG_NARROW_STEP,) if _has_few_tiles(op, roles, instruction) else ()
+        return [steps for steps in (*_NARROW_STEPS, *longer) if k_extent % (steps * instruction.k) == 0]
     some = (*_STEPS, _LONG_STEP) if _has_few_tiles(op, roles, instruction) else _STEPS
     return [steps for steps in some if steps == 1 or steps * instruction.k < 2 * k_extent]
 
@@ -179,7 +183,7 @@ def _filled(
     found: list[tuple[int, dict[str, Any]]] = [(depth, {}) for depth in depths]
     if converts:
         parts = [(1, chains) for chains in _CHAINS if chains <= steps]
-        parts += [(gk, min(steps // gk, max(_CHAINS))) for gk in _PARTS if few and gk < steps]
+        parts += [(gk, min(steps // gk, max(_CHAINS))) for gk in _PARTS if few and steps >= _LEAST_SHARED]
         found += [(depth, {"chains": chains, "gk": gk}) for depth in depths[-2:] for gk, chains in parts]
     if instruction.is_asynchronous and device.kind.box_copies and rules.shapes.box_copies:
         found += [(depth, way) for depth in depths if depth in _RING for way in _boxed(device, rules)]

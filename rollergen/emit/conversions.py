@@ -33,6 +33,29 @@ __device__ __forceinline__ void load_neighbours_b(unsigned int (&fragment)[2], c
 """,
 }
 
+_EIGHT = {
+    "a": """/* Of eight neighbours of a row, and of the row 8 further on, two pairs, each of numbers 4 apart. */
+__device__ __forceinline__ void load_neighbours_a_8(
+    unsigned int (&fragment)[4], const int half, const {memory} *at, const int far)
+{{
+    const uint4 near = *(const uint4 *)at, away = *(const uint4 *)(at + far);
+    fragment[0] = __byte_perm(half ? near.y : near.x, half ? near.w : near.z, 0x5410);
+    fragment[1] = __byte_perm(half ? away.y : away.x, half ? away.w : away.z, 0x5410);
+    fragment[2] = __byte_perm(half ? near.y : near.x, half ? near.w : near.z, 0x7632);
+    fragment[3] = __byte_perm(half ? away.y : away.x, half ? away.w : away.z, 0x7632);
+}}
+""",
+    "b": """/* Of eight neighbours of a column two pairs, each of numbers 4 apart. */
+__device__ __forceinline__ void load_neighbours_b_8(
+    unsigned int (&fragment)[2], const int half, const {memory} *at, const int)
+{{
+    const uint4 near = *(const uint4 *)at;
+    fragment[0] = __byte_perm(half ? near.y : near.x, half ? near.w : near.z, 0x5410);
+    fragment[1] = __byte_perm(half ? near.y : near.x, half ? near.w : near.z, 0x7632);
+}}
+""",
+}
+
 _NARROW = {4: "unsigned int", 2: "unsigned short"}
 
 _BYTES = """__device__ __forceinline__ void widen_{kind}_float16(unsigned int (&pairs)[2], const unsigned int word)
@@ -58,10 +81,53 @@ _BYTES_SINGLE = """__device__ __forceinline__ void widen_{kind}_bfloat16(
 _NIBBLES = """__device__ __forceinline__ void widen_{kind}_{dtype}(unsigned int (&pairs)[2], const unsigned int word)
 {{
     const unsigned int apart = word | word << 12;
-    pairs[0] = (apart & 0x000f000fu) ^ {above};
-    pairs[1] = (apart >> 8 & 0x000f000fu) ^ {above};
+    pairs[0] = masked_xor(apart, 0x000f000fu, {above});
+    pairs[1] = masked_xor(apart >> 8, 0x000f000fu, {above});
     sub_pairs_{dtype}(pairs, {above});
 }}
+"""
+_EIGHT_NIBBLES = """/* {note} */
+__device__ __forceinline__ void widen_{kind}_{dtype}_8(
+    unsigned int (&pairs)[2], const unsigned int word, const int half)
+{{
+    const unsigned int low = word >> half * 8;
+    pairs[0] = masked_xor(low, 0x000f000fu, {above});
+    pairs[1] = masked_xor(low{shift}, {mask}, {second});
+    {sub}
+}}
+"""
+_SIXTEENTH = "The second pair is 16 times its numbers behind the bits of 1024: these and 64 when it is divided by 16."
+_F16 = {"note": _SIXTEENTH, "dtype": "float16", "shift": "", "mask": "0x00f000f0u"}
+_BF16 = {"note": "Bits of 128 leave room for seven.", "dtype": "bfloat16", "shift": " >> 4", "mask": "0x000f000fu"}
+_WIDEN_EIGHT = {
+    (kind, dtype): _EIGHT_NIBBLES.format(kind=kind, above=above, second=second, sub=sub, **of)
+    for kind, dtype, above, second, sub, of in (
+        ("int4", "float16", "0x64086408u", "0x64806480u", "sub_nibbles_half(pairs, 0x64086408u, 0xd480d480u);", _F16),
+        ("uint4", "float16", "0x64006400u", "0x64006400u", "sub_nibbles_half(pairs, 0x64006400u, 0xd400d400u);", _F16),
+        ("int4", "bfloat16", "0x43084308u", "0x43084308u", "sub_pairs_bfloat16(pairs, 0x43084308u);", _BF16),
+        ("uint4", "bfloat16", "0x43004300u", "0x43004300u", "sub_pairs_bfloat16(pairs, 0x43004300u);", _BF16),
+    )
+}
+"""Of a word of eight."""
+_MASKED_XOR = """#ifdef __CUDACC__
+/* (a & b) ^ c in one instruction: of two constants in the text the compiler makes two. */
+__device__ __forceinline__ unsigned int masked_xor(
+    const unsigned int a, const unsigned int b, const unsigned int c)
+{
+    unsigned int result;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+    return result;
+}
+#endif
+"""
+_SUB_NIBBLES = """#ifdef __CUDACC__
+__device__ __forceinline__ void sub_nibbles_half(
+    unsigned int (&pairs)[2], const unsigned int first, const unsigned int second)
+{
+    asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(pairs[0]) : "r"(first));
+    asm("fma.rn.f16x2 %0, %0, %1, %2;" : "+r"(pairs[1]) : "r"(0x2c002c00u), "r"(second));
+}
+#endif
 """
 _WIDEN = {
     ("int8", "float16"): _BYTES.format(kind="int8", shift=" ^ 0x80808080u", above="0x64806480u"),
@@ -106,17 +172,26 @@ def call(node: LoadNeighbours | LoadNarrow | WidenNarrow | CombinePairs) -> Call
     match node:
         case LoadNeighbours():
             name, memory = f"load_neighbours_{node.operand}", SCALARS[node.pointer.dtype]
-            text = _NEIGHBOURS[node.operand].format(memory=memory)
-            return Call(name, {name: text}, (node.fragment,), (node.pointer, node.offset), node.far)
+            texts, half = (_NEIGHBOURS, ()) if node.half is None else (_EIGHT, (node.half,))
+            name += "_8" if half else ""
+            text = texts[node.operand].format(memory=memory)
+            return Call(name, {name: text}, (node.fragment, *half), (node.pointer, node.offset), node.far)
         case LoadNarrow():
             name = f"load_narrow_{node.bytes}"
             text = f"{INLINE}void {name}(unsigned int &word, const void *at)\n{{\n    word = *(const "
             text += f"{_NARROW[node.bytes]} *)at;\n}}\n"
             return Call(name, {name: text}, (node.word,), (node.pointer, node.offset))
+        case WidenNarrow(half=half) if half is not None:
+            name, text = f"widen_{node.kind}_{node.dtype}_8", _WIDEN_EIGHT[node.kind, node.dtype]
+            sixteenth = {"sub_nibbles_half": _SUB_NIBBLES}
+            below = sixteenth if node.dtype == "float16" else dict([_arithmetic("sub", node.dtype)])
+            below["masked_xor"] = _MASKED_XOR
+            return Call(name, {**below, name: text}, (node.pairs, node.word, half))
         case WidenNarrow():
             name, text = f"widen_{node.kind}_{node.dtype}", _WIDEN[node.kind, node.dtype]
             packs = {one: FUNCTIONS[one] for one in ("pack_bfloat16",) if one in text}
             below = packs or dict([_arithmetic("sub", node.dtype)])
+            below |= {"masked_xor": _MASKED_XOR} if "masked_xor" in text else {}
             return Call(name, {**below, name: text}, (node.pairs, node.word))
         case CombinePairs():
             turned = node.first and node.operation == "sub"

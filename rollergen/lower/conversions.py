@@ -17,11 +17,11 @@ from rollergen.expr.values import Cast, Const, Load, Partial
 from rollergen.lower.arithmetic import Scope, evaluate
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged, fetch_load, read_load, staged_access
-from rollergen.lower.expressions import Convert, Element, Expr, Number, Operation
+from rollergen.lower.expressions import Convert, Element, Expr, Number, Operation, position
 from rollergen.lower.fills import as_bits
 from rollergen.lower.matrix_ir import CombinePairs, LoadNarrow, LoadNeighbours, WidenNarrow
 from rollergen.lower.place import Place
-from rollergen.program.conversions import NEIGHBOURS, Conversion, Step
+from rollergen.program.conversions import EIGHT, NEIGHBOURS, Conversion, Step, neighbours_of
 from rollergen.program.matrix import ROWS, matrix_axes
 from rollergen.program.rprogram import THREAD, UNROLL
 
@@ -42,7 +42,8 @@ def fill_fragment(
     if conversion is None:
         staged, own = _staged(context, place, load), _own_place(context, place, matrices, which, 0)
         pointer, offset = out.place(staged.pointer, staged_access(out, own, staged).offset.simplify(out.ranges))
-        out.collective(LoadNeighbours("ab"[which], fragment, pointer, offset, ROWS * staged.pitch))
+        half = _half(context, place, matrices)
+        out.collective(LoadNeighbours("ab"[which], fragment, pointer, offset, ROWS * staged.pitch, half))
         return
     if which == 1:
         _convert(context, place, matrices, which, 0, conversion, fragment)
@@ -63,8 +64,8 @@ def _convert(
     staged = _staged(context, place, conversion.load)
     pointer, offset = out.place(staged.pointer, staged_access(out, own, staged).offset.simplify(out.ranges))
     narrow = Element(out.register("narrow", _WORD), (), _WORD)
-    out.collective(LoadNarrow(narrow, pointer, offset, conversion.bytes))
-    out.collective(WidenNarrow(conversion.kind, conversion.dtype, pairs, narrow))
+    out.collective(LoadNarrow(narrow, pointer, offset, conversion.bytes_of(_neighbours(context))))
+    out.collective(WidenNarrow(conversion.kind, conversion.dtype, pairs, narrow, _half(context, place, matrices)))
     k = {p: Index() for p in matrices.inside if context.nest.loops[p].axis == matrix_axes(context.nest.stage)[2]}
     for step in conversion.steps:
         column = _column(context, own.bind(k), step, conversion.dtype)
@@ -72,7 +73,8 @@ def _convert(
 
 
 def _own_place(context: Context, place: Place, matrices: Matrices, which: int, far: int) -> Place:
-    """The point of this thread's first neighbour: a loop of threads tells its row, one its neighbours."""
+    """The point of this thread's first neighbour: a loop of threads tells its row, one its neighbours; of two steps,
+    the first one's."""
     nest = context.nest
     axes = matrix_axes(nest.stage)
     row, neighbour = (Index.axis(nest.variables[p]) for p, _ in nest.stage.of_kind(THREAD))
@@ -80,12 +82,33 @@ def _own_place(context: Context, place: Place, matrices: Matrices, which: int, f
     for p in matrices.inside:
         loop = nest.loops[p]
         if loop.axis == axes[2] and loop.stride == 1:
-            changes[p] = neighbour * NEIGHBOURS
+            changes[p] = neighbour * _neighbours(context)
         if loop.axis == axes[which] and loop.stride == 1:
             changes[p] = row
         if which == 0 and loop.axis == axes[0] and loop.kind == UNROLL:
             changes[p] = Index.of(far)
+    if _neighbours(context) == EIGHT:
+        step = _step_loop(context, matrices)
+        changes[step] = (place.point[step] // 2 * 2).simplify(context.out.ranges)
     return place.bind(changes)
+
+
+def _neighbours(context: Context) -> int:
+    return neighbours_of(context.nest.stage.compute.factors)
+
+
+def _step_loop(context: Context, matrices: Matrices) -> int:
+    """Position of the loop over steps side by side along the sum."""
+    k = matrix_axes(context.nest.stage)[2]
+    return next(p for p, one in context.nest.stage.of_axis(k) if one.stride == matrices.shape.k and one.kind == UNROLL)
+
+
+def _half(context: Context, place: Place, matrices: Matrices) -> Expr | None:
+    """Which of two steps this is; None where each reads its own neighbours."""
+    if _neighbours(context) == NEIGHBOURS:
+        return None
+    at = (place.point[_step_loop(context, matrices)] % 2).simplify(context.out.ranges)
+    return position(at, context.out.ranges)
 
 
 def _column(context: Context, place: Place, step: Step, dtype: str) -> Expr:

@@ -23,7 +23,7 @@ from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers, Source, load_bounds
 from rollergen.lower.vectors import alignment
 from rollergen.lower.writer import Writer
-from rollergen.program.conversions import CONVERTED
+from rollergen.program.conversions import CONVERTING
 from rollergen.program.matrix import PANEL_ALIGNMENT
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, Copy
 from rollergen.program.windows import inner_loops, shares_lines, window_digits, window_shape
@@ -93,7 +93,7 @@ def allocate_buffers(out: Writer, nest: Nest) -> dict[Copy, Staged]:
         staged = Staged(copy, Pointer("", load.dtype, scope, writable=True), shape)
         elements = staged.tile * max(1, copy.depth)
         wish = f"{load.buffer.name}_{copy.to_layer}"
-        whole = nest.instruction and nest.stage.compute.factors != CONVERTED
+        whole = nest.instruction and nest.stage.compute.factors not in CONVERTING
         begin = FRAGMENT_BYTES if whole else ARRAY_BYTES[scope]
         begin = PANEL_ALIGNMENT if copy.panel else begin
         pointer = out.array(wish, scope, load.dtype, elements, begin, whole_kernel=True)

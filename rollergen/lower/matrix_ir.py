@@ -44,13 +44,15 @@ class LoadMatrix:
 @dataclass(frozen=True, slots=True)
 class LoadNeighbours:
     """A thread's part of a fragment of 16-bit elements, of which it has four neighbours of a row along the sum, from
-    ``pointer[offset]`` on; of operand "a" those of a second row, too, ``far`` elements away."""
+    ``pointer[offset]`` on; of operand "a" those of a second row, too, ``far`` elements away.  ``half``: of eight
+    neighbours the pairs (2 half, 2 half + 4) and (2 half + 1, 2 half + 5)."""
 
     operand: str
     fragment: Element
     pointer: Pointer
     offset: Index
     far: int
+    half: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,13 @@ class LoadNarrow:
 @dataclass(frozen=True, slots=True)
 class WidenNarrow:
     """Four neighbours of ``kind`` (int8, uint8, int4, uint4) in a register, the first lowest, as two ``pairs`` of
-    numbers of ``dtype``."""
+    numbers of ``dtype``; ``half``: of eight of four bits those that `LoadNeighbours` has."""
 
     kind: str
     dtype: str
     pairs: Element
     word: Element
+    half: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 ``(q - zero) * scale`` of int8, uint8, int4 or uint4 (two to a byte along the sum), where ``zero`` and ``scale`` are the
 same for all neighbours along the sum that one instruction multiplies.  Of a fragment each thread has `NEIGHBOURS` along
 the sum instead of two pairs that lie apart: of both factors, so that the terms of a sum change places and no more.
+Of nibbles it may have `EIGHT` of two steps side by side, a word of them: the first step multiplies the pairs (0, 4) and
+(1, 5) of these, which a mask leaves of the word, the second one (2, 6) and (3, 7).
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ from rollergen.hal.spec import Instruction
 
 CONVERTED = "converted"
 """The value of `Compute.factors` for a stage with such factors."""
+CONVERTED_EIGHT = "converted_8"
+"""The same, where threads have `EIGHT` neighbours of two steps."""
+CONVERTING = (CONVERTED, CONVERTED_EIGHT)
 NEIGHBOURS = 4
 """Elements along the sum that a thread has of a fragment's row."""
+EIGHT = 2 * NEIGHBOURS
 
 _SUM = 16
 """Elements along the sum that the instruction multiplies at once."""
@@ -58,16 +64,27 @@ class Conversion:
         """Neighbours along the sum in one element of the load."""
         return 2 if self.kind.endswith("int4") else 1
 
-    @property
-    def bytes(self) -> int:
-        """Of the elements of which a thread has a fragment's row."""
-        return NEIGHBOURS // self.every * ITEMSIZE[self.load.dtype]
+    def bytes_of(self, neighbours: int) -> int:
+        """Of the elements that a thread reads at once."""
+        return neighbours // self.every * ITEMSIZE[self.load.dtype]
 
 
 def can_convert(instruction: Instruction) -> bool:
     """Whether threads may compute a factor of the instruction: they know which elements of a fragment are theirs."""
     shape = (instruction.m, instruction.n, instruction.k)
     return instruction.layout == "quads" and shape == (16, 8, _SUM) and is_float(instruction.dtype)
+
+
+def neighbours_of(factors: str) -> int:
+    """Elements that a thread reads at once of stages with these `Compute.factors`."""
+    return EIGHT if factors == CONVERTED_EIGHT else NEIGHBOURS
+
+
+def can_take_eight(op: TensorOp, conversion: Conversion, k: str) -> bool:
+    """Whether a thread may have `EIGHT` nibbles: columns are the same for all of two steps."""
+    ranges = op.ranges()
+    columns = all(_is_same(step.column, k, 2 * _SUM, ranges) for step in conversion.steps)
+    return columns and conversion.every == EIGHT // NEIGHBOURS
 
 
 def conversion_of(op: TensorOp, value: Value, dtype: str, k: str) -> Conversion | None:
@@ -152,9 +169,14 @@ def _is_column(value: Value, dtype: str, k: str, ranges: Mapping[str, Bounds]) -
     plain = isinstance(inner, (Load, Const)) and inner.dtype == dtype and inner is value
     if not plain and (inner is value or inner.dtype not in ("int8", "uint8")):
         return False
-    places = [node.index for node in walk(inner) if isinstance(node, IndexValue)]
-    places += [index for load in loads(inner) for index in load.indices]
-    return len(loads(inner)) <= 1 and all(is_same_in_runs(index, k, _SUM, ranges) for index in places)
+    return len(loads(inner)) <= 1 and _is_same(inner, k, _SUM, ranges)
+
+
+def _is_same(value: Value, k: str, run: int, ranges: Mapping[str, Bounds]) -> bool:
+    """Whether it is the same for all of so many neighbours along k."""
+    places = [node.index for node in walk(value) if isinstance(node, IndexValue)]
+    places += [index for load in loads(value) for index in load.indices]
+    return all(is_same_in_runs(index, k, run, ranges) for index in places)
 
 
 def _narrow(value: Value, dtype: str, k: str, ranges: Mapping[str, Bounds]) -> Conversion | None:

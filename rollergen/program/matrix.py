@@ -11,6 +11,7 @@ v_mfma_f64_16x16x4_f64).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,8 +21,15 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Cast, Load, Value
 from rollergen.hal.spec import Device, Instruction
-from rollergen.program.conversions import CONVERTED, Conversion, can_convert, conversion_of
-from rollergen.program.rprogram import GROUP, THREAD, UNROLL, Stage
+from rollergen.program.conversions import (
+    CONVERTED,
+    CONVERTED_EIGHT,
+    Conversion,
+    can_convert,
+    can_take_eight,
+    conversion_of,
+)
+from rollergen.program.rprogram import GROUP, THREAD, UNROLL, Loop, Stage
 
 ROWS, COLUMNS = 8, 4
 """Threads of an execution width along m and n."""
@@ -72,11 +80,15 @@ def factor_dtype(instruction: Instruction) -> str:
     return "float32" if instruction.dtype == TF32 else instruction.dtype
 
 
-def factors_of(instruction: Instruction, operands: Operands) -> str:
-    """The value of `Compute.factors` for a stage with the instruction."""
-    if operands.conversions:
-        return CONVERTED
-    return TF32 if instruction.dtype == TF32 else ""
+def factors_of(
+    op: TensorOp, loops: Sequence[Loop], k: str, instruction: Instruction, operands: Operands
+) -> tuple[str, ...]:
+    """What `Compute.factors` may be of a stage with the instruction, what takes least first."""
+    if not operands.conversions:
+        return (TF32 if instruction.dtype == TF32 else "",)
+    steps = [one.extent for one in loops if one.axis == k and one.kind == UNROLL and one.stride == instruction.k]
+    eight = all(can_take_eight(op, conversion, k) for _, conversion in operands.conversions)
+    return (CONVERTED_EIGHT, CONVERTED) if eight and steps and steps[0] % 2 == 0 else (CONVERTED,)
 
 
 def matrix_axes(stage: Stage) -> tuple[str, ...]:

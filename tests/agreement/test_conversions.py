@@ -19,7 +19,7 @@ from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.program.check import check
-from rollergen.program.conversions import CONVERTED
+from rollergen.program.conversions import CONVERTED_EIGHT, CONVERTING
 from rollergen.program.interpreter import interpret
 from rollergen.program.layers import managed_bytes
 from rollergen.program.model import predict_stage
@@ -62,7 +62,7 @@ def test_all_readers_agree(drawn_case):
     assert_values(case.expression(), made, run.outputs, arrays, None, rounded)
     assert_traffic(made, run.traffic, A100, {})
     stage = made.stages[-1]
-    assert stage.compute.factors == CONVERTED
+    assert stage.compute.factors in CONVERTING
     assert predict_stage(stage, A100).shared_bytes == managed_bytes(stage, A100)["shared"]
     if compiler() is not None:
         got = executed(made, emit(made, A100, "cuda"), arrays)
@@ -75,7 +75,7 @@ def test_narrow_weights_are_multiplied_by_matrix_instructions_as_they_are(case, 
     spec = load_device(device)
     (best,) = rg.construct(case.expression(), device, 1)
     stage = next(one for one in best.stages if one.op.reductions and not one.once)
-    assert stage.compute.factors == CONVERTED
+    assert stage.compute.factors in CONVERTING
     assert stage.compute.instruction == "mma"
     read = {stage.load(copy).buffer.dtype for copy in stage.copies}
     assert read == {"float16", "uint8" if case.weights == "int4" else "int8"}
@@ -109,7 +109,7 @@ def test_dequantize_is_converted_with_its_zero_points_in_integers(shifted):
     (op,) = canonicalize(product).tensor_ops
     assert any(variant.by_matrices for variant in variants(op, A100))
     found = [one.program for one in construct(canonicalize(product), A100, top_k=10)]
-    converted = [one for one in found if one.stages[-1].compute.factors == CONVERTED]
+    converted = [one for one in found if one.stages[-1].compute.factors in CONVERTING]
     assert converted
     random = np.random.default_rng(0)
     arrays = {b.name: random.integers(-9, 10, b.shape).astype(b.dtype) for b in converted[0].inputs}
@@ -122,7 +122,7 @@ def test_scales_of_more_bits_than_the_factor_are_left_to_other_programs():
     w = rg.compute((64, 256), lambda n, k: rg.cast(rg.cast(q[n, k], "float32") * scale[n], "float16"))
     product = rg.ops.matmul(rg.tensor("A", (9, 256), "float16"), w, transpose_b=True)
     found = construct(canonicalize(product), A100, top_k=10)
-    assert all(stage.compute.factors != CONVERTED for one in found for stage in one.program.stages)
+    assert all(stage.compute.factors not in CONVERTING for one in found for stage in one.program.stages)
 
 
 def refused(message, copy=None, weights="int4", **changes):
@@ -145,6 +145,8 @@ def test_what_a_conversion_cannot_read_is_refused():
     refused("every is \\(\\); expected 2 along k", every=(), **alone)
     plain = replace(_stage().compute, factors="")
     refused("compute.factors is '' of mma; expected 'converted'", weights="int8", compute=plain)
+    eight = replace(plain, factors=CONVERTED_EIGHT)
+    refused("compute.factors is 'converted_8' of mma; expected 'converted'", weights="int8", compute=eight)
     refused("copies of load 2; expected one", copies=_stage().copies[:-1])
     inside = len(_stage().loops) - 1
     refused("accumulator is .* or of layout quads", accumulator=replace(_stage().accumulator, separate=(inside,)))

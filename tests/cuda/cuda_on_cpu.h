@@ -107,6 +107,18 @@ inline float bfloat16_to_float(unsigned bits) { return bits_as<float>(bits << 16
     COMBINE_PAIRS(mul, dtype, read, x *y)
 COMBINE_ALL(float16, half_to_float)
 COMBINE_ALL(bfloat16, bfloat16_to_float)
+inline unsigned masked_xor(unsigned a, unsigned b, unsigned c) { return (a & b) ^ c; }
+/// ``pairs[0] - first`` and ``pairs[1] / 16 + second``, whose sums are exact.
+inline void sub_nibbles_half(unsigned (&pairs)[2], unsigned first, unsigned second)
+{
+    unsigned both[2] = {pairs[0], first};
+    sub_pairs_float16(both, first);
+    pairs[0] = both[0];
+    float results[2];
+    for (int i = 0; i < 2; ++i)
+        results[i] = half_to_float(pairs[1] >> 16 * i & 0xffff) / 16 + half_to_float(second >> 16 * i & 0xffff);
+    pairs[1] = pack_float16(results[0], results[1]);
+}
 
 template <class T> inline T atomicAdd(T *at, T value) { T old = *at; *at = old + value; return old; }
 template <class T> inline T atomicMax(T *at, T value) { T old = *at; *at = old < value ? value : old; return old; }

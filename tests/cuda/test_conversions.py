@@ -13,6 +13,7 @@ from rollergen.errors import DeviceError
 from rollergen.expr.dtypes import bounds
 from rollergen.hal.compilers import nvrtc
 from rollergen.hal.load import load_device
+from rollergen.program.conversions import neighbours_of
 from rollergen.program.interpreter import interpret
 from rollergen.program.layers import managed_bytes
 from rollergen.program.model import predict_stage
@@ -37,6 +38,7 @@ CASES = {
         "h200", Narrow(9, 256, 80, "int4", 128, "int4", turned=True), (1, 2, 1, 2, 2, 2),
     ),
     "unsigned nibbles, zero points in nibbles": ("a100", Narrow(9, 256, 80, "uint4", 64, "uint4"), (1, 2, 1, 2, 2, 2)),
+    "nibbles, each step by itself": ("a100", Narrow(9, 256, 80, "int4", 16), (1, 2, 1, 2, 4, 3)),
     "one row": ("a100", Narrow(1, 256, 80, "int4", 64), (1, 3, 1, 1, 4, 4)),
     "chains": ("a100", Narrow(13, 256, 75, "int8", 64, turned=True), (1, 2, 1, 2, 4, 3, 2)),
     "chains, results exchanged": ("h200", Narrow(9, 512, 96, "int4", 64), (1, 4, 1, 1, 8, 3, 4)),
@@ -76,10 +78,12 @@ def test_cuda_text_computes_what_the_interpreter_computes(name, weights_first):
 @on_host
 @pytest.mark.parametrize("kind", ["int8", "uint8", "int4", "uint4"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_every_number_of_a_narrow_dtype_becomes_itself(kind, dtype):
+@pytest.mark.parametrize("steps", [1, 2])
+def test_every_number_of_a_narrow_dtype_becomes_itself(kind, dtype, steps):
     case = Narrow(16, 256, 64, kind, turned=True, dtype=dtype)
     device = load_device("a100")
-    program_ = program(case, device, 1, 2, 1, 1, 1)
+    program_ = program(case, device, 1, 2, 1, 1, steps)
+    assert neighbours_of(program_.stages[-1].compute.factors) == (8 if steps == 2 and kind.endswith("int4") else 4)
     arrays = dict(drawn(program_))
     rows, columns = np.indices(arrays["W"].shape)
     arrays["W"] = ((4 * rows + columns) % 256).astype(np.uint8).view(arrays["W"].dtype)  # 64 others in each row
@@ -94,10 +98,15 @@ def test_every_number_of_a_narrow_dtype_becomes_itself(kind, dtype):
 FAULTS = {
     "one chain is not added": ("chains", "(?<=\\+ )acc\\[1\\]", "0.0f*acc[1]"),
     "one warp's sums are left out": ("warps share sums", "part \\+ part_2", "part"),
-    "a wrong number is subtracted": ("nibbles", "0x64086408u\\)", "0x64006400u)"),
+    "a wrong number is subtracted": (
+        "nibbles, each step by itself", "_float16\\(pairs, 0x64086408u\\)", "_float16(pairs, 0x64006400u)",
+    ),
+    "a wrong number is subtracted of eight": ("nibbles", "0xd480d480u", "0xd400d400u"),
+    "both steps have one half of the word": ("nibbles", "word >> half \\* 8", "word"),
+    "both steps have one half of the activations": ("nibbles", "half \\? near.y : near.x", "near.x"),
     "the sign is forgotten": ("cast", "word \\^ 0x80808080u", "word"),
     "halves of a word change places": ("cast", "0x4140", "0x4041"),
-    "the second pair is the first": ("nibbles", "apart >> 8", "apart >> 0"),
+    "the second pair is the first": ("nibbles, each step by itself", "apart >> 8", "apart >> 0"),
     "a step is left out": ("scale of a group", "\n *mul_pairs_float16\\(w_rows.*;", ""),
     "weights are taken from the zero point": ("zero point", "sub_pairs_float16\\(w\\[", "sub_from_pairs_float16(w["),
     "neighbours of a row are taken as usual": ("cast", "fragment\\[1\\] = away.x; fragment\\[2\\] = near.y",

@@ -27,6 +27,7 @@ from rollergen.program.assemble.nest import (
 )
 from rollergen.program.assemble.plan import Roles, Size
 from rollergen.program.boxes import map_problem, store_problem
+from rollergen.program.conversions import CONVERTED_EIGHT
 from rollergen.program.matrix import (
     COLUMNS,
     NEIGHBOURS,
@@ -117,13 +118,14 @@ def matrix_stage(
     first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
     ordered = len(_grid(loops)) > 1 or (plan.persistent and bool(_grid(loops)))
     operands = matrix_operands(op, axes_of(roles), instruction)
-    copies = _copies(op, roles, plan, device, rules, loops, first_inner, operands)
+    factors = factors_of(op, loops, roles.k, instruction, operands or NO_OPERANDS)[0]
+    copies = _copies(op, roles, plan, device, rules, loops, first_inner, operands, factors)
     producer = plan.producer and bool(copies) and all(copy.boxes for copy in copies)
     made = Stage(
         name=name,
         op=op,
         loops=tuple(loops),
-        compute=Compute(instruction.name, factors=factors_of(instruction, operands or NO_OPERANDS), producer=producer),
+        compute=Compute(instruction.name, factors=factors, producer=producer),
         accumulator=Accumulator(
             first_inner, instruction.accumulator_dtype, separate=_chains(roles, plan, loops),
             combine="at_once" if plan.gk > 1 else "none",
@@ -213,7 +215,7 @@ def _loops(op: TensorOp, roles: Roles, plan: MatrixPlan, instruction: Instructio
 
 def _copies(
     op: TensorOp, roles: Roles, plan: MatrixPlan, device: Device, rules: AlignmentRules, loops: list[Loop],
-    first_inner: int, operands: Operands | None,
+    first_inner: int, operands: Operands | None, factors_are: str,
 ) -> tuple[Copy, ...]:  # fmt: skip
     """All operands, each as it lies in memory where the instruction's loads can turn it, else with k inside; in boxes
     where the plan says so and a copy engine can be told of all of them."""
@@ -225,7 +227,7 @@ def _copies(
     depth = k_block[0] + 1 if k_block else first_inner
     if operands.conversions:
         buffers = plan.depth if k_block else 1
-        return tuple(_narrow_copies(op, roles, operands, plan, device, depth, buffers))
+        return tuple(_narrow_copies(op, roles, operands, plan, device, depth, buffers, factors_are))
     itemsize = ITEMSIZE[factor_dtype(instruction)]
     turns = turns_rows(instruction) or (instruction.is_asynchronous and itemsize == 2)
     panel = PANEL_BYTES // itemsize if instruction.is_asynchronous else 0
@@ -247,7 +249,8 @@ def _copies(
 
 
 def _narrow_copies(
-    op: TensorOp, roles: Roles, operands: Operands, plan: MatrixPlan, device: Device, depth: int, buffers: int
+    op: TensorOp, roles: Roles, operands: Operands, plan: MatrixPlan, device: Device, depth: int, buffers: int,
+    factors_are: str,
 ) -> Iterator[Copy]:
     """The operands of factors that are converted: those with k inside, of which a thread reads neighbours at once; what
     is the same for many neighbours along k once for these, along its own axis."""
@@ -267,8 +270,10 @@ def _narrow_copies(
         along, granule = order[-1], tile // every if along_k else sizes[order[-1]]
         vector = run_vector(op, alone, along, granule, every if along == roles.k else 1)
         row = ROW_BYTES // ITEMSIZE[load.dtype]
-        # Rows of halves that are 32 bytes further apart than those of the sum meet all banks; columns end on 16 bytes.
-        padding = (row if number in conversions else 2 * row) if along_k else -extents.get(order[-1], 0) % row
+        # Rows of halves that are 32 bytes longer than those of the sum meet all banks, 8 bytes a thread; 16 bytes
+        # a thread, rows that are 64 bytes behind a multiple of 128.  Columns end on 16 bytes.
+        wide = -(tile - 4 * row) % (8 * row) if factors_are == CONVERTED_EIGHT else 2 * row
+        padding = (row if number in conversions else wide) if along_k else -extents.get(order[-1], 0) % row
         shared = tuple(every if a == roles.k else 1 for a in order) if every > 1 else ()
         copy = Copy(
             number, device.backing.name, device.kind.block_layer or "", depth, order, along, vector, padding,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.check.nest import refuse
-from rollergen.program.conversions import NEIGHBOURS
+from rollergen.program.conversions import neighbours_of
 from rollergen.program.layers import REGISTERS
 from rollergen.program.matrix import Operands, first_fragment_loop, matrix_axes
 from rollergen.program.rprogram import Stage
@@ -33,7 +33,7 @@ def check_conversions(stage: Stage, device: Device, instruction: Instruction, op
         if of_factor and copy.every_of(k) != every:
             raise refuse(stage, f"{where}: every is {copy.every}; expected {every} along {k}")
         itemsize = ITEMSIZE[stage.load(copy).dtype]
-        width = NEIGHBOURS // every * itemsize
+        width = neighbours_of(stage.compute.factors) // every * itemsize
         pitch = (stage.buffer_shape(copy, block=True)[-1] + copy.padding) * itemsize
         if of_factor and pitch % width:
             raise refuse(stage, f"{where}: rows are {pitch} bytes apart; expected a multiple of {width}")

@@ -12,7 +12,7 @@ from rollergen.expr.views import in_a_row, moved_at_once
 from rollergen.hal.spec import Device
 from rollergen.program.check.asynchronous import check_asynchronous, check_boxes
 from rollergen.program.check.nest import layer_problem, power_of_two, refuse
-from rollergen.program.conversions import CONVERTED
+from rollergen.program.conversions import CONVERTING
 from rollergen.program.layers import REGISTERS, is_shared
 from rollergen.program.loops import OVERLAP
 from rollergen.program.rprogram import LANE, PARALLEL, Copy, Stage
@@ -186,7 +186,7 @@ def _alone(stage: Stage, where: str, axes: Mapping[str, Axis], load: Load, copy:
     """The load at the elements of the copy's buffer, where neighbours share them (see `Copy.every`)."""
     if not copy.every:
         return load
-    if stage.compute.factors != CONVERTED or not shared or copy.window or copy.boxes:
+    if stage.compute.factors not in CONVERTING or not shared or copy.window or copy.boxes:
         raise refuse(stage, f"{where}: every is {copy.every}; expected () but of factors that are converted")
     for axis, every in zip(copy.order, copy.every, strict=True):
         own = [(p, loop) for p, loop in stage.of_axis(axis)]

@@ -269,9 +269,10 @@ def check_matrix(stage: Stage, device: Device) -> None:
     instruction = device.instruction(stage.compute.instruction)
     axes = matrix_axes(stage)
     operands = matrix_operands(stage.op, axes, instruction) if instruction.is_matrix else None
-    factors = factors_of(instruction, operands or NO_OPERANDS)
-    if stage.compute.factors != factors:
-        raise refuse(stage, f"compute.factors is {stage.compute.factors!r} of {instruction.name}; expected {factors!r}")
+    factors = factors_of(stage.op, stage.loops, axes[-1] if axes else "", instruction, operands or NO_OPERANDS)
+    if stage.compute.factors not in factors:
+        expected = " or ".join(map(repr, factors))
+        raise refuse(stage, f"compute.factors is {stage.compute.factors!r} of {instruction.name}; expected {expected}")
     if not instruction.is_matrix:
         return
     if instruction.is_for_chains:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
-from rollergen.program.conversions import NEIGHBOURS
+from rollergen.program.conversions import EIGHT, NEIGHBOURS, neighbours_of
 from rollergen.program.matrix import COLUMNS, ROWS, Operands
 from rollergen.program.model.access import Access
 from rollergen.program.model.nest import Nest
@@ -26,6 +26,10 @@ _MADE = {
     **{(kind, dtype): (5, 2) for kind in ("int4", "uint4") for dtype in ("float16", "bfloat16")},
 }  # fmt: skip
 """(integer, floating) instructions that make two pairs of numbers of four narrow ones, as the functions are written."""
+_OF_EIGHT = {"float16": (2.5, 2), "bfloat16": (3.5, 2)}
+"""The same of a word of eight of four bits, whose second half is shifted first: instructions of a half."""
+_PERMUTED = 2
+"""Instructions that put the pairs of a half together of what a thread reads of the other factor."""
 _PAIRS = 2
 """Instructions of one further operation: one for each pair."""
 _COLUMN = 1
@@ -59,9 +63,12 @@ def conversion_accesses(
     run along the sum."""
     found, conversions = [], dict(operands.conversions)
     counts = dict.fromkeys(operands.a, (tiles[0], one.m // ROWS)) | dict.fromkeys(operands.b, (tiles[1], 1))
+    neighbours = neighbours_of(nest.stage.compute.factors)
     for number, (count, rows) in counts.items():
-        width = conversions[number].bytes if number in conversions else NEIGHBOURS * nest.facts.loads[number].itemsize
-        found.append(_access(nest, device, number, steps * count * rows, width, COLUMNS))
+        itemsize = nest.facts.loads[number].itemsize
+        width = conversions[number].bytes_of(neighbours) if number in conversions else neighbours * itemsize
+        reads = steps * NEIGHBOURS / neighbours * count * rows
+        found.append(_access(nest, device, number, reads, width, COLUMNS))
     for number, conversion in conversions.items():
         for load in conversion.columns:
             at = nest.facts.op.loads().index(load)
@@ -105,9 +112,13 @@ def converting(
     """Instructions of a thread that convert the fragments of one block."""
     integer: Number = 0
     floating: Number = 0
+    eight, converted = neighbours_of(nest.stage.compute.factors) == EIGHT, dict(operands.conversions)
+    for number in (*operands.a, *operands.b) if eight else ():
+        if number not in converted:
+            integer = integer + steps * _rows_of(number, operands, one, tiles) * _PERMUTED
     for number, conversion in operands.conversions:
-        rows = tiles[0] * (one.m // ROWS) if number in operands.a else tiles[1]
-        made = _MADE[conversion.kind, conversion.dtype]
+        rows = _rows_of(number, operands, one, tiles)
+        made = _OF_EIGHT[conversion.dtype] if eight else _MADE[conversion.kind, conversion.dtype]
         integer = integer + steps * rows * made[0]
         floating = floating + steps * rows * (made[1] + _PAIRS * len(conversion.steps))
         for load in conversion.columns:
@@ -117,10 +128,21 @@ def converting(
     return Converting(integer, floating)
 
 
-def conversion_registers(operands: Operands, one: Instruction, tiles: tuple[Number, Number]) -> Number:
-    """Registers of a thread that hold narrow elements and columns of all tiles of a step."""
+def conversion_registers(
+    nest: Nest, operands: Operands, one: Instruction, tiles: tuple[Number, Number]
+) -> Number:
+    """Registers of a thread that hold narrow elements and columns of all tiles of a step, and what the next step
+    multiplies of what this one has read."""
     total: Number = 0
     for number, conversion in operands.conversions:
-        rows = tiles[0] * (one.m // ROWS) if number in operands.a else tiles[1]
-        total = total + rows * (1 + len(conversion.columns))
+        total = total + _rows_of(number, operands, one, tiles) * (1 + len(conversion.columns))
+    if neighbours_of(nest.stage.compute.factors) == EIGHT:
+        others = {*operands.a, *operands.b} - dict(operands.conversions).keys()
+        for number in others:
+            total = total + _rows_of(number, operands, one, tiles) * (EIGHT - NEIGHBOURS) // 2
     return total
+
+
+def _rows_of(number: int, operands: Operands, one: Instruction, tiles: tuple[Number, Number]) -> Number:
+    """Rows of fragments of which a thread has neighbours, of one step."""
+    return tiles[0] * (one.m // ROWS) if number in operands.a else tiles[1]

@@ -107,7 +107,7 @@ def fragment_registers(nest: Nest, device: Device) -> Number:
     if operands is None:
         return 0
     rows, columns = tiles(nest, device)
-    narrow = conversion_registers(operands, one, (rows, columns)) if operands.conversions else 0
+    narrow = conversion_registers(nest, operands, one, (rows, columns)) if operands.conversions else 0
     return len(operands.a) * rows * one.a_registers + len(operands.b) * columns * one.b_registers + narrow
 
 
