@@ -19,6 +19,7 @@ from rollergen.construct.matrix_space import matrix_candidates
 from rollergen.construct.reductions import inner_product_candidates, reduction_candidates, row_candidates
 from rollergen.construct.rename import renamed, with_names
 from rollergen.construct.roles import CHAIN, CONTRACTION, ELEMENTWISE, REDUCTION, ROW, SCAN, contraction_roles, kind_of
+from rollergen.construct.rows_in_lanes import lane_rows_candidates
 from rollergen.construct.scans import scan_candidates
 from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.thread_space import ThreadSpace
@@ -264,6 +265,8 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
         yield lambda count, ledger: reduction_candidates(*of, ledger)
     if kind == CONTRACTION and not device.kind.threads and _dot_shaped(op, device):
         yield lambda count, ledger: inner_product_candidates(*of, ledger)
+    if kind == REDUCTION and not device.kind.threads:
+        yield lambda count, ledger: lane_rows_candidates(*of, count, ledger)
     if op.reductions:
         yield lambda count, ledger: window_candidates(*of, count, ledger)
     if kind == CONTRACTION:
