@@ -18,6 +18,9 @@ _TILES, _COLUMNS = (1, 2, 4, 8), (1, 2, 3, 4, 5, 6, 7, 8)
 """Tiles along m and n.  Of n others than powers of two, too: blocks may come out even on the units (512 x 4096 x 4096
 of float16 on an A100: 104 blocks of 128 x 160 on 108 units, 74 us predicted for 110).  Not where products run beside
 the program, whose tiles were measured beside those of powers of two only."""
+_LONG_COLUMNS = (*_COLUMNS, *range(9, 15), 16)
+"""The same with longer ones: warps of 64 x 80 load less than those of 128 x 40, and 106 blocks of 256 x 208 leave fewer
+of 108 units idle than 100 of 256 x 224 (256 x 4096 x 11008 of float16 on an A100: 98 us predicted for 100)."""
 _THREES = (1, 2, 3, 4, 6, 8)
 """Tiles along m where the rows are threes of the instruction's: those of 192 rows in one block read columns once."""
 _WIDTHS = (1, 2, 4, 8)
@@ -78,5 +81,5 @@ def _sizes(rows: int, instruction: Instruction, device: Device) -> dict[str, tup
     threes = rows % 3 == 0
     if instruction.is_asynchronous:
         return {**_WIDE, "gm": _WIDE_THREES} if threes else _WIDE
-    columns = _TILES if any(one.is_asynchronous for one in device.instructions) else _COLUMNS
+    columns = _TILES if any(one.is_asynchronous for one in device.instructions) else _LONG_COLUMNS
     return {"fm": _THREES if threes else _TILES, "fn": columns, "gm": _WIDTHS, "gn": _WIDTHS}

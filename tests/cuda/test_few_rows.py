@@ -78,3 +78,22 @@ def test_tiles_of_threes_are_tried_where_rows_are_threes_of_the_instruction(m, t
 @pytest.mark.parametrize("k, n", [(4096, 4096), (11008, 4096), (4096, 11008)])
 def test_up_to_64_rows_are_predicted_within_a_third_of_their_bound_beside_launches(on, m, k, n):
     assert row(load_device(on), m, k, n).work <= 1.3
+
+
+@on_host
+@pytest.mark.every(4)
+@pytest.mark.parametrize("seed", range(8))
+def test_long_rows_of_tiles_agree(seed):
+    random = np.random.default_rng(seed)
+    name, instruction, dtype = (("a100", "mma", "float16"), ("a100", "mma_f64", "float64"))[seed % 2]
+    fm, fn, gm, depth = (int(random.choice(some)) for some in ((1, 2), (9, 10, 11, 13, 14, 16), (1, 2), (1, 2, 3)))
+    m, k, n = (int(size) for size in random.integers((20, 40, 8 * fn), (70, 100, 20 * fn)))
+    expression = matmul(m, k, n, dtype, transpose_b=bool(random.integers(2)))
+    made = planned(expression, load_device(name), MatrixPlan(instruction, fm, fn, gm, 1, 2, depth))
+    assert_right(expression, made, load_device(name), dtype)
+
+
+@pytest.mark.parametrize("m", [192, 256, 384])
+def test_long_rows_of_tiles_leave_few_units_idle(m):
+    device = load_device("a100")
+    assert device.units - 2 <= row(device, m, 4096, 11008).blocks <= device.units
