@@ -48,7 +48,7 @@ _STEPS = (1, 2, 4)
 _LONG_STEP, _SHORT_TILES = 8, 3
 """Of products with so few tiles of the instruction along m or n: their blocks stage little in a step, and would wait
 for each other more often than for memory (16 x 4096 x 4096 on an H200: 9.0 us of barriers beside 7.8 of memory)."""
-_NARROW_STEPS = (1, 2, 4, 8, 16)
+_NARROW_STEPS, _LEAST_NARROW_STEP = (1, 2, 4, 8, 16), 4
 _LONG_NARROW_STEP, _LEAST_SHARED = 32, 8
 """Where execution widths share sums, which are through with a tile sooner: the longest step, so that enough bytes are
 on their way (4 buffers of 16 on an H200: 1.2 us late of 3.6), and the shortest."""
@@ -108,8 +108,11 @@ def _split(
     count: int,
     ledger: Ledger,
 ) -> Iterator[Candidate]:
-    """Where blocks are fewer than units: parts of the sum side by side, put together by a second stage."""
-    for parts in part_counts(variant.op, variant.roles.k, _LEAST_STEPS * instruction.k, _CROWD, device, rules, _FEW):
+    """Where blocks are fewer than units: parts of the sum side by side, put together by a second stage.  (Warps share
+    sums of converted factors, so that few numbers of parts are tried.)"""
+    operands = matrix_operands(variant.op, axes_of(variant.roles), instruction)
+    few = () if operands is not None and operands.conversions else _FEW
+    for parts in part_counts(variant.op, variant.roles.k, _LEAST_STEPS * instruction.k, _CROWD, device, rules, few):
         pair = split_reduction(variant.op, variant.roles.k, parts) if variant.op.components == 1 else None
         if pair is None:
             continue
@@ -161,7 +164,8 @@ def _steps_of(op: TensorOp, roles: Roles, instruction: Instruction, converts: bo
         return [_PANEL_STEPS]
     if converts:
         longer = (_LONG_NARROW_STEP,) if _has_few_tiles(op, roles, instruction) else ()
-        return [steps for steps in (*_NARROW_STEPS, *longer) if k_extent % (steps * instruction.k) == 0]
+        whole = [steps for steps in (*_NARROW_STEPS, *longer) if k_extent % (steps * instruction.k) == 0]
+        return [steps for steps in whole if steps >= _LEAST_NARROW_STEP] or whole
     some = (*_STEPS, _LONG_STEP) if _has_few_tiles(op, roles, instruction) else _STEPS
     return [steps for steps in some if steps == 1 or steps * instruction.k < 2 * k_extent]
 
@@ -180,11 +184,13 @@ def _filled(
 
     Products with few rows are of few tiles, of which each waits for the one before: of narrow factors alone, whose
     tiles come in time.  Of ``few`` tiles a block has few execution widths, unless several share them."""
+    if converts:
+        depths = depths[-2:]
     found: list[tuple[int, dict[str, Any]]] = [(depth, {}) for depth in depths]
     if converts:
         parts = [(1, chains) for chains in _CHAINS if chains <= steps]
         parts += [(gk, min(steps // gk, max(_CHAINS))) for gk in _PARTS if few and steps >= _LEAST_SHARED]
-        found += [(depth, {"chains": chains, "gk": gk}) for depth in depths[-2:] for gk, chains in parts]
+        found += [(depth, {"chains": chains, "gk": gk}) for depth in depths for gk, chains in parts]
     if instruction.is_asynchronous and device.kind.box_copies and rules.shapes.box_copies:
         found += [(depth, way) for depth in depths if depth in _RING for way in _boxed(device, rules)]
     return found
