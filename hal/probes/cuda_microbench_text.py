@@ -51,6 +51,8 @@ def _matrix_text(entry: str, one: Instruction, steps: int) -> str:
     """mma.sync of fragments that stay in registers (PTX ISA, "Matrix multiply-accumulate operation using mma")."""
     if one.layout != "quads":
         raise BuildError(f"no micro-benchmark for {one.layout} fragments of {one.dtype}")
+    if one.dtype == "float64":
+        return _doubles_text(entry, steps)
     sums, a, b = one.accumulator_registers, one.a_registers, one.b_registers
     kind, letter = ("int", "r") if one.accumulator_dtype == "int32" else ("float", "f")
     registers = lambda first, count: "{" + ", ".join(f"%{first + i}" for i in range(count)) + "}"
@@ -67,6 +69,34 @@ def _matrix_text(entry: str, one: Instruction, steps: int) -> str:
   unsigned x = (unsigned)in[threadIdx.x % 64];
   {kind} {", ".join(f"{name} = 0" for name in every)};
   for (int k = 0; k < {steps}; k++) {{ {" ".join(map(step, range(CHAINS)))} }}
+  out[{_AT}] = (float)({" + ".join(every)});
+}}
+"""
+
+
+def _doubles_text(entry: str, steps: int) -> str:
+    """mma.sync of 16 x 8 x 4 doubles: one instruction from sm_90 on, before two of 8 rows."""
+    of_rows = lambda rows, sums, a, b: (
+        f'asm volatile("mma.sync.aligned.m{rows}n8k4.row.col.f64.f64.f64.f64 '
+        f'{{{sums}}}, {{{a}}}, {{{b}}}, {{{sums}}};" : '
+    )
+    whole = of_rows(16, "%0, %1, %2, %3", "%4, %5", "%6")
+    half = of_rows(8, "%0, %1", "%2", "%3")
+    late = lambda c: whole + ", ".join(f'"+d"(c{c}_{i})' for i in range(4)) + ' : "d"(x), "d"(x), "d"(x));'
+    early = lambda c: " ".join(
+        half + f'"+d"(c{c}_{i}), "+d"(c{c}_{i + 1}) : "d"(x), "d"(x));' for i in (0, 2)
+    )  # fmt: skip
+    every = [f"c{c}_{i}" for c in range(CHAINS) for i in range(4)]
+    return f"""{_HEAD} {entry}(float *out, const float *in) {{
+  double x = in[threadIdx.x % 64];
+  double {", ".join(f"{name} = 0" for name in every)};
+  for (int k = 0; k < {steps}; k++) {{
+#if __CUDA_ARCH__ >= 900
+    {" ".join(map(late, range(CHAINS)))}
+#else
+    {" ".join(map(early, range(CHAINS)))}
+#endif
+  }}
   out[{_AT}] = (float)({" + ".join(every)});
 }}
 """

@@ -11,7 +11,7 @@ of its row; the last row is the program.  Numbers that JSON lacks are the texts 
 >>> from rollergen.program.rprogram import RProgram
 >>> program = RProgram("cpu", (), (), ())
 >>> to_json(program)
-{'format': 17, 'nodes': [['RProgram', 'cpu', [], [], [], [], [], []]]}
+{'format': 18, 'nodes': [['RProgram', 'cpu', [], [], [], [], [], []]]}
 >>> from_json(to_json(program)) == program
 True
 """

@@ -7,6 +7,7 @@ import rollergen as rg
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
 from rollergen.importers.graph import Network, Node, Value
 from rollergen.network.device_execution import CudaExecution, execution_for
+from rollergen.network.execution import Shared
 from rollergen.network.model import Model
 from rollergen.network.partition import Step
 from rollergen.targets import resolve
@@ -127,6 +128,6 @@ def test_weights_are_let_go_once_they_are_packed(cupy):  # noqa: F811
     product = rg.ops.matmul(rg.tensor("a", (8, 512)), rg.tensor("b", (512, 512), constant=True))
     kernel = rg.build(product, "cuda", profile=False, cache=False)
     before = cupy.ALIVE["now"]
-    execution = execution_for(network, [Step((node,), ("x", "w"), node.outputs)], [kernel], resolve("cuda"))
+    execution = execution_for(network, [Step((node,), ("x", "w"), node.outputs)], [kernel], resolve("cuda"), Shared())
     execution.run([np.ones((8, 512), np.float32)])
     assert cupy.ALIVE["now"] - before < 1.2 * w.nbytes

@@ -8,6 +8,7 @@ from rollergen.errors import DeviceError
 from rollergen.hal.load import load_device
 from rollergen.importers.graph import Network, Node, Value
 from rollergen.network.device_execution import DeviceExecution, execution_for
+from rollergen.network.execution import Shared
 from rollergen.network.partition import Step
 from tests.opencl.devices import on_pocl
 
@@ -43,7 +44,7 @@ def made():
     product = rg.ops.matmul(rg.tensor("a", (8, 16)), rg.tensor("b", (16, 10), constant=True))
     expressions = product, rg.ops.softmax(rg.tensor("y", (8, 10)), -1)
     kernels = [None, *(rg.build(one, on_pocl(), profile=False, cache=False) for one in expressions)]
-    return execution_for(network, steps, kernels, on_pocl()), x, w
+    return execution_for(network, steps, kernels, on_pocl(), Shared()), x, w
 
 
 def test_steps_pass_their_values_on_the_device_and_host_steps_take_copies(made):
@@ -66,4 +67,4 @@ def test_steps_are_timed_and_traced(made):
 def test_a_model_for_a_device_that_is_not_present_is_an_error_that_says_so():
     kernel = rg.build(rg.ops.relu(rg.tensor("x", (8,))), "mi210", profile=False, cache=False)
     with pytest.raises(DeviceError, match=r"mi210 .*is not present on this machine"):
-        execution_for(None, [None], [kernel], load_device("mi210"))
+        execution_for(None, [None], [kernel], load_device("mi210"), Shared())
