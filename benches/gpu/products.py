@@ -86,7 +86,7 @@ def _ways(tile: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def cases(dry: bool) -> dict[tuple[str, str], Case]:
-    m, n, side = (384, 512, 512) if dry else (4096, 8192, 8192)
+    m, n, side = (128, 128, 128) if dry else (4096, 8192, 8192)
     found = [Case("128 x 256", m, k, n, _ways(WIDE)) for k in ((64, 128) if dry else (64, 128, 256, 512, 1024, 8192))]
     found += [Case("64 x 128", m, k, n, _ways(SMALL)) for k in ((64,) if dry else (64, 256, 1024))]
     if not dry:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import rollergen as rg
-from benches.gpu import check, collect, compare, dry, machine, narrow, predict, report, rows, run, transfer
+from benches.gpu import check, collect, compare, dry, machine, narrow, predict, products, report, rows, run, transfer
 from benches.gpu.rows import COMPLETE, LOST, STOPPED, UNFINISHED
 from benches.gpu.timer import IN_A_ROW_S, MOST_IN_A_ROW, Timer
 from rollergen.errors import RollergenError
@@ -231,6 +231,24 @@ def test_products_with_narrow_weights_are_held_to_the_product_of_the_widened_one
     monkeypatch.setattr(narrow, "operands", other_scales)
     assert narrow.main([*words, "--again"]) == 1
     assert [row["state"] for row in kept(tmp_path, "narrow")["rows"]] == ["wrong: 1 of 1 programs"] * 2
+
+
+@on_host
+def test_products_of_each_way_are_held_to_torchs_and_timed_beside_it(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(products, "WAYS", {name: products.WAYS[name] for name in ("boxes", "persistent, clusters")})
+    monkeypatch.setattr(products, "SMALL", {**products.SMALL, "fn": 8})
+    words = [*words[:-2], "64 x 128 128x64x128"]
+    assert products.main(words) == COMPLETE
+    (row,) = kept(tmp_path, "products")["rows"]
+    names = ["boxes", "boxes, boxes stored", "persistent, clusters", "persistent, clusters, boxes stored"]
+    assert row["state"] == "timed" and [one["name"] for one in row["programs"]] == names
+    assert all(one["error"] < 1e-2 and one["warm"] > 0 and one["predicted_us"] > 0 for one in row["programs"])
+    assert "64 x 128 128x64x128: timed; torch" in capsys.readouterr().out
+
+    monkeypatch.setattr(products, "_product", lambda a, b: -(a @ b.t()))
+    monkeypatch.setattr(products, "WAYS", {"boxes": products.WAYS["boxes"]})
+    assert products.main([*words, "--again"]) == 1
+    assert kept(tmp_path, "products")["rows"][0]["state"] == "wrong: boxes, boxes, boxes stored"
 
 
 def test_integers_of_inputs_are_not_all_zero(words):
