@@ -162,9 +162,10 @@ def fill_ids(array: np.ndarray, allowed: Bounds, number: int, random: np.random.
 def fill_different(array: np.ndarray, extent: int, random: np.random.Generator) -> None:
     """Places that are all different, the first and the last among them, some from the end where numbers have a sign."""
     found = random.permutation(extent)[: array.size]
-    for end in (0, extent - 1)[: array.size]:
+    ends = (0, extent - 1)[: array.size]
+    for end in ends:
         if end not in found:
-            found[np.flatnonzero((found != 0) & (found != extent - 1))[0]] = end
+            found[np.flatnonzero(np.isin(found, ends, invert=True))[0]] = end
     from_the_end = random.integers(0, 2, array.size) * (array.dtype.kind == "i")
     array.reshape(-1)[...] = found - extent * from_the_end
 

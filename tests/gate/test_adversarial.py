@@ -9,7 +9,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.gate.adversarial import hostile_runs
 from rollergen.gate.facts import Facts
 from rollergen.gate.gate import Gate
-from rollergen.gate.inputs import CANCELLING, ENDS, INFINITE, LARGE, SPECIAL
+from rollergen.gate.inputs import CANCELLING, ENDS, INFINITE, LARGE, SPECIAL, fill_different
 from rollergen.gate.oracle import expression_oracle
 from rollergen.targets import resolve
 
@@ -124,3 +124,13 @@ def test_a_copy_from_another_place_is_found_for_every_element():
         return out
 
     assert "whole-number ramps" in problems(expression, swapped)
+
+
+@pytest.mark.parametrize("extent", range(1, 7))
+def test_places_that_are_all_different_hold_the_first_and_the_last_where_there_is_room(extent):
+    for size in range(1, extent + 1):
+        for seed in range(20):
+            ids = np.zeros(size, np.int64)
+            fill_different(ids, extent, np.random.default_rng(seed))
+            places = {int(one) % extent for one in ids}
+            assert len(places) == size and places >= set((0, extent - 1)[:size])
