@@ -84,6 +84,11 @@ class Nest:
         return product([self.loops[p].extent for p in positions])
 
 
+def fills_past_registers(nest: Nest) -> bool:
+    """Whether copies fill tiles past the registers."""
+    return any(copy.asynchronous for copy in nest.stage.copies)
+
+
 def results_wait(nest: Nest) -> Number:
     """Whether partial results wait in the output: not where one block is the whole reduction."""
     accumulator = nest.stage.accumulator

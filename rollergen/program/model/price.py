@@ -34,7 +34,7 @@ from rollergen.program.model.limiters.latency import late_tiles, latency_clocks
 from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, TAKES_TURNS, Limit
 from rollergen.program.model.limiters.misses import exposed_misses
 from rollergen.program.model.limiters.paths import path_clocks
-from rollergen.program.model.nest import Nest, Waves, nest_of, waves_of
+from rollergen.program.model.nest import Nest, Waves, fills_past_registers, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most
 from rollergen.program.model.occupancy import resident_blocks
 from rollergen.program.model.reuse import ReuseBySize
@@ -334,7 +334,7 @@ def _within_a_unit(
         busy = most(busy, clocks)
     busy = busy + blocks * gathering
     late = late_tiles(device, costs, work, busy / rounds, waves.resident)
-    alone = (waves.resident == 1) & any(copy.asynchronous for copy in nest.stage.copies)
+    alone = (waves.resident == 1) & fills_past_registers(nest)
     latency = latency_clocks(nest, device, costs, work, instructions) + choose(alone, 0, late)
     found.append(("latency", latency * rounds, OVERLAPS))
     found.append(("gathering", blocks * gathering, ADDS))

@@ -9,23 +9,28 @@ from rollergen.program.model.lanes import masks_loads, masks_stores
 from rollergen.program.model.limiters.latency import first_tile_clocks
 from rollergen.program.model.limiters.limit import ADDS, OVERLAPS, Limit
 from rollergen.program.model.limiters.paths import result_clocks
-from rollergen.program.model.nest import Nest, Waves
+from rollergen.program.model.nest import Nest, Waves, fills_past_registers
 from rollergen.program.model.numeric import Number, ceil_div, choose
 from rollergen.program.model.work import Work
 from rollergen.program.rprogram import LANE
 
 
 def entering(nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves) -> list[Limit]:
-    """Clocks of steps that stage windows, of register tiles, of blocks.  Nothing hides them, but that of blocks' starts
-    others of the same unit do, where it has several.  Where it has one, nothing is computed while results are stored,
-    nor until the next one has begun and the first tile of its ring is there.  The blocks of a cluster begin together,
+    """Clocks of steps that stage windows, of register tiles, of blocks.  Nothing hides them, but other blocks of the
+    same unit hide a block's start.
+
+    Where copies fill tiles past the registers and a unit has room for one block, nothing is computed while results are
+    stored, nor until the next block has begun and its first tile is there.  The blocks of a cluster begin together,
     once there is room for all of them, also where units have several."""
     rounds = ceil_div(waves.per_unit, waves.resident)
-    alone = (waves.resident == 1) & any(copy.asynchronous for copy in nest.stage.copies)
-    together = costs.next_block_clocks * (nest.stage.block_order.cluster > 1) / waves.resident
-    started = choose(alone, costs.next_block_clocks + first_tile_clocks(device, costs, work), 0)
-    between = (waves.starts - 1) * (started + together)
-    stored = choose(alone, waves.per_unit * result_clocks(nest, device, costs, work), 0)
+    between: Number = 0
+    stored: Number = 0
+    if fills_past_registers(nest):
+        alone = waves.resident == 1
+        together = costs.next_block_clocks * (nest.stage.block_order.cluster > 1) / waves.resident
+        started = choose(alone, costs.next_block_clocks + first_tile_clocks(device, costs, work), 0)
+        between = (waves.starts - 1) * (started + together)
+        stored = choose(alone, waves.per_unit * result_clocks(nest, device, costs, work), 0)
     return [
         ("staging", rounds * work.window_steps * costs.unhidden_step_clocks, ADDS),
         ("tiles", waves.per_unit * tile_clocks(nest, device, costs, work), ADDS),
