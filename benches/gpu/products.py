@@ -77,7 +77,7 @@ class Case:
 
 
 def _ways(tile: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Stores by the engine need boxes; buffers of clusters of small tiles are too few to share."""
+    """Plans of one tile, by name.  Results leave in boxes only where factors come in boxes."""
     return {
         ", ".join(filter(None, (way, store))): {**tile, **WAYS[way], **STORES[store]}
         for way in WAYS for store in STORES

@@ -49,6 +49,7 @@ _LONG_STEP, _SHORT_TILES = 8, 3
 """Of products with so few tiles of the instruction along m or n: their blocks stage little in a step, and would wait
 for each other more often than for memory (16 x 4096 x 4096 on an H200: 9.0 us of barriers beside 7.8 of memory)."""
 _NARROW_STEPS, _LEAST_NARROW_STEP = (1, 2, 4, 8, 16), 4
+"""Of factors that are converted; fewer than the least only where k is no multiple of more."""
 _LONG_NARROW_STEP, _LEAST_SHARED = 32, 8
 """Where execution widths share sums, which are through with a tile sooner: the longest step, so that enough bytes are
 on their way (4 buffers of 16 on an H200: 1.2 us late of 3.6), and the shortest."""
