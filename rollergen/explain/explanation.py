@@ -242,8 +242,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append("results are added atomically, in any order")
     if stage.block_order.group_rows:
         said.append(f"blocks swizzled in groups of {stage.block_order.group_rows} rows")
-    if stage.block_order.falling:
-        said.append(f"blocks run from the last rows to the first, {stage.block_order.falling} beside each other")
+    if stage.block_order.descending:
+        said.append(f"blocks run from the last rows to the first, {stage.block_order.descending} beside each other")
     if stage.block_order.launched:
         said.append(f"{stage.block_order.launched} blocks are launched, each for several of them (persistent)")
     if stage.block_order.cluster:

@@ -17,8 +17,8 @@ def define_grid(out: Writer, nest: Nest, block: str) -> None:
     if any(nest.is_open(loop.axis) for _, loop in (grid if swizzled else grid[1:])):
         _define_open_grid(out, nest, block, width if swizzled else 0)
         return
-    if nest.stage.block_order.falling:
-        _define_falling(out, nest, block)
+    if nest.stage.block_order.descending:
+        _define_descending(out, nest, block)
         return
     _define_digits(out, nest, [p for p, _ in (grid[:-2] if swizzled else grid)], block, nest.blocks)
     if swizzled:
@@ -43,11 +43,11 @@ def _define_digits(
         out.define(nest.variables[p], value, (0, extent - 1))
 
 
-def _define_falling(out: Writer, nest: Nest, block: str) -> None:
-    """The last grid loop from its last row to its first, around `BlockOrder.falling` blocks of the others: around all
-    but the outermost ones at most where these are counted at the call."""
+def _define_descending(out: Writer, nest: Nest, block: str) -> None:
+    """The last grid loop from its last row to its first, around `BlockOrder.descending` blocks of the others.
+    Where the outermost loop's extent is known at the call only, it stays outermost."""
     *others, (p, rows) = nest.grid
-    beside, last = nest.stage.block_order.falling, rows.extent - 1
+    beside, last = nest.stage.block_order.descending, rows.extent - 1
     if others and nest.is_open(nest.loops[others[0][0]].axis):
         beside = gcd(beside, prod(loop.extent for _, loop in others[1:]))
     row = Operation("sub", (Number(last, "int32"), _digit(out, block, beside, rows.extent)), "int32")
@@ -60,8 +60,8 @@ def _define_falling(out: Writer, nest: Nest, block: str) -> None:
 
 
 def _digit(out: Writer, number: str, below: int, extent: int) -> Expr:
-    """The digit of that extent above ``below``; where it is bits of the number, these: a division of int, whose sign
-    compilers look at, takes registers that attention has not."""
+    """The digit of that extent above ``below``.  Where both are powers of two, it is a field of bits: compilers handle
+    the sign of an int's division, which takes registers that attention has not left."""
     if (below & (below - 1)) or (extent & (extent - 1)):
         return Position((Index.axis(number) // below % extent).simplify(out.ranges))
     shifted = _int("shr", Name(number, "int32"), Number(below.bit_length() - 1, "int32"))

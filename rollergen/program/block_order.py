@@ -22,15 +22,15 @@ class BlockOrder:
     ``cluster``: so many blocks with neighbouring numbers, which lie below each other in a group of rows, run side by
     side as a cluster: of the tiles that they read alike each brings a part, for all of them (multicast).  0: none do.
 
-    ``falling``: the last grid loop (R rows) runs from its last row to its first, around so many blocks f of the others,
-    so that where later rows take longer no long block comes last: ``row = R - 1 - id // f % R``, and the others are
+    ``descending``: longest blocks first, where later rows take longer: the last grid loop (R rows) runs from its last
+    row to its first, around so many blocks f of the other loops.  ``row = R - 1 - id // f % R``, and the others are
     number ``id // (f * R) * f + id % f`` of theirs.  0: as above.
     """
 
     group_rows: Count = 0
     launched: Count = 0
     cluster: Count = 0
-    falling: Count = 0
+    descending: Count = 0
 
 
 ROW_BY_ROW = BlockOrder()

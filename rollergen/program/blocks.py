@@ -22,10 +22,10 @@ def grid_positions(stage: Stage, blocks: Any) -> dict[int, Any]:
         rest, number = np.divmod(rest, outer.extent * inner.extent)
         found[p], found[q] = swizzled(number, outer.extent, inner.extent, stage.block_order.group_rows)
         loops = loops[:-2]
-    elif falling := stage.block_order.falling:
+    elif descending := stage.block_order.descending:
         position, rows = loops[-1][0], loops[-1][1].extent
-        found[position] = rows - 1 - rest // falling % rows
-        rest, loops = rest // (falling * rows) * falling + rest % falling, loops[:-1]
+        found[position] = rows - 1 - rest // descending % rows
+        rest, loops = rest // (descending * rows) * descending + rest % descending, loops[:-1]
     for position, loop in reversed(loops):
         rest, found[position] = np.divmod(rest, loop.extent)
     return found

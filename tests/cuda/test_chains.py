@@ -154,8 +154,8 @@ def test_blocks_with_more_keys_come_first_in_all_heads_whose_keys_half_the_cache
 
     for batch in (1, 4):
         steps = steps_of_blocks(stage(batch, True)).reshape(2 * batch, -1)
-        assert stage(batch, True).block_order.falling == 16 and (np.diff(steps) <= 0).all() and (steps == steps[0]).all()
-    assert not stage(1, False).block_order.falling
+        assert stage(batch, True).block_order.descending == 16 and (np.diff(steps) <= 0).all() and (steps == steps[0]).all()
+    assert not stage(1, False).block_order.descending
     units = np.zeros(2 * 132)  # of two blocks each, every one takes the next block when it is free
     for step in steps_of_blocks(stage(4, True)):
         units[units.argmin()] += step

@@ -132,11 +132,11 @@ BROKEN = {
     "a lane loop that is not the last": (CPU, loops(lambda x: [*x[:-2], x[-1], x[-2]]), "unroll loop inside"),
     "two lane loops": (CPU, loop(-2, kind="lane"), "at most one lane loop"),
     "lanes that differ from the lane loop": (CPU, stage(compute=Compute("vfma", 8)), "compute.lanes is 8; expected 16"),
-    "rows that fall around no divisor of the others": (
-        GPU, stage(block_order=BlockOrder(falling=5)), r"block_order\.falling is 5; expected 0, or without other orders a divisor of 2",
+    "descending rows around no divisor of the others": (
+        GPU, stage(block_order=BlockOrder(descending=5)), r"block_order\.descending is 5; expected 0, or without other orders a divisor of 2",
     ),
-    "rows that fall in groups": (
-        GPU, stage(block_order=BlockOrder(2, falling=1)), r"block_order\.falling is 1; expected 0, or without other orders",
+    "descending rows in groups": (
+        GPU, stage(block_order=BlockOrder(2, descending=1)), r"block_order\.descending is 1; expected 0, or without other orders",
     ),
     "a swizzle of one grid loop": ("relu", stage(block_order=BlockOrder(2)), "block_order.group_rows is 2 with 1 grid loops"),
     # guards

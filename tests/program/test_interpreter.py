@@ -301,12 +301,12 @@ def test_block_numbers_reach_every_grid_position_once(width):
     assert sorted(zip(rows.tolist(), columns.tolist(), strict=True)) == [(p, q) for p in range(6) for q in range(8)]
 
 
-@pytest.mark.parametrize("falling", [1, 2, 3, 6])
-def test_blocks_whose_rows_fall_reach_every_grid_position_once(falling):
-    stage = replace(gpu_matmul(330, 450, 8).stages[0], block_order=BlockOrder(falling=falling))
+@pytest.mark.parametrize("descending", [1, 2, 3, 6])
+def test_blocks_with_descending_rows_reach_every_grid_position_once(descending):
+    stage = replace(gpu_matmul(330, 450, 8).stages[0], block_order=BlockOrder(descending=descending))
     others, rows = (grid_positions(stage, np.arange(stage.blocks))[p] for p in (0, 1))
     assert sorted(zip(others.tolist(), rows.tolist(), strict=True)) == [(p, q) for p in range(6) for q in range(8)]
-    runs = rows.reshape(6 // falling, 8, falling)
+    runs = rows.reshape(6 // descending, 8, descending)
     assert (runs == np.arange(7, -1, -1)[:, None]).all()
 
 

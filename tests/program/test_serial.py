@@ -247,7 +247,7 @@ def test_rows_of_earlier_formats_lack_fields_that_were_added_since(name):
         since = ("superstep", "prefetch", "inner", "winograd")
         added = {
             "Stage": since, "RProgram": ("tile_mappings", "launches"), "Buffer": ("packs",), "Copy": ("boxes", "every"),
-            "Compute": ("producer",), "BlockOrder": ("launched", "cluster", "falling"),
+            "Compute": ("producer",), "BlockOrder": ("launched", "cluster", "descending"),
         }  # fmt: skip
         for row in data["nodes"]:
             names = [field for field, _ in NODES[SIGNATURES[row[0]]]]

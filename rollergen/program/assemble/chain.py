@@ -36,7 +36,7 @@ def matrix_chain_stage(
     """The stage of a chain by a matrix instruction."""
     loops, inner, depth = matrix_chain_loops(op, roles, tile, instruction)
     first, last = ruled_out(op)
-    order = BlockOrder(falling=_beside(op, roles, device) if last and not first else 0)
+    order = BlockOrder(descending=_beside(op, roles, device) if last and not first else 0)
     return Stage(
         name="chain",
         op=op,

@@ -42,7 +42,7 @@ def check_chain(stage: Stage, device: Device | None) -> None:
     if (stage.copies and not matrix) or stage.kept_rows or stage.superstep or stage.prefetch != -1 or stage.once:
         raise refuse(stage, "has copies, kept rows, supersteps, a prefetch or runs once; a chain has none of them")
     store = Store(vector=stage.store.vector) if matrix else Store()
-    if stage.store != store or stage.block_order != BlockOrder(falling=stage.block_order.falling):
+    if stage.store != store or stage.block_order != BlockOrder(descending=stage.block_order.descending):
         raise refuse(stage, f"has {stage.store} and {stage.block_order}; expected a chain's, which decide nothing")
     if stage.guards != ((roles.rows, "mask"),) * (op.extents()[roles.rows] % tile.rows > 0):
         raise refuse(stage, f"guards are {stage.guards}; expected a mask of {roles.rows} where its blocks overhang")

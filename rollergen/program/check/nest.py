@@ -206,12 +206,13 @@ def _check_block_order(stage: Stage) -> None:
     launched, most = stage.block_order.launched, stage.blocks if stage.compute.producer else 0
     if not 0 <= launched <= most:
         raise refuse(stage, f"block_order.launched is {launched}; expected 0 to {most}, the blocks with a producer")
-    falling, others = stage.block_order.falling, stage.blocks // [1, *_grid(stage)][-1]
-    if falling and (width or launched or not grid or falling < 0 or others % falling):
+    descending, others = stage.block_order.descending, stage.blocks // [1, *_grid(stage)][-1]
+    if descending and (width or launched or not grid or descending < 0 or others % descending):
         raise refuse(
-            stage, f"block_order.falling is {falling}; expected 0, or without other orders a divisor of {others}, the "
-            "blocks of the grid's loops but the last"
-        )  # fmt: skip
+            stage,
+            f"block_order.descending is {descending}; expected 0, or without other orders a divisor of {others}, the "
+            "blocks of the grid's loops but the last",
+        )
     cluster = stage.block_order.cluster
     if cluster and (cluster < 2 or not stage.compute.producer or not _in_clusters(stage)):
         raise refuse(

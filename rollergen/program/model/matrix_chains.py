@@ -343,7 +343,7 @@ def _moved(stage: Stage, device: Device, work: ChainWork, resident: int) -> dict
     rows = steps_of(extents[roles.rows], tile.rows)
     heads = steps_of(device.units * resident, rows)
     held = heads * extents[roles.key] * (work.inner + work.columns) * size
-    fitting = stage.block_order.falling  # as many as the caches hold keys of
+    fitting = stage.block_order.descending  # as many as the caches hold keys of
     at = every[loads.keys].offset()
     own_keys = rows == 1 and at.is_affine and all(at.coefficient(axis) for axis in roles.batch)
     if own_keys or fitting > 1 or (caches and held <= caches[-1].capacity_bytes):

@@ -326,7 +326,7 @@ def _joined(members: list[_Member]) -> Stage:
 
 _MOVED = attrgetter("at_loop", "vector", "padding", "depth")
 _STORED = ("vector", "across_rows", "vector_loads", "boxes")
-_ORDER = attrgetter("group_rows", "launched", "cluster", "falling")
+_ORDER = attrgetter("group_rows", "launched", "cluster", "descending")
 
 
 Sizes = tuple[Sequence[Number], Sequence[Number]]
