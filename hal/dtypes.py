@@ -81,7 +81,9 @@ class Dtype(NamedTuple):
 
     @property
     def ptx(self) -> str:
-        """What PTX calls it: f16, bf16, tf32, s8, s32."""
+        """What PTX calls it: f16, bf16, tf32, e4m3, s8, s32."""
+        if self.kind == "float" and self.bits == 8:
+            return f"e{self.exponent}m{self.fraction}"
         return self.name.replace("uint", "u").replace("int", "s").replace("float", "f")
 
     @property
@@ -112,6 +114,8 @@ _ROWS = (
     Dtype("tf32", 32, "float", 11, "float32", "float32", exponent=8, matrix_only=True),
 )
 DTYPES = {row.name: row for row in _ROWS}
+FLOAT8 = tuple(row.name for row in _ROWS if row.kind == "float" and row.bits == 8)
+"""Each holds numbers that float16 and bfloat16 hold as well."""
 
 DOTS = {
     ("uint8", "int8"): "dot", ("int8", "int8"): "dot_signed", ("uint8", "uint8"): "dot_unsigned",

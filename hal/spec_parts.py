@@ -21,7 +21,7 @@ from rollergen.hal.declared import (
     without,
 )
 from rollergen.hal.dot_products import SUMMED
-from rollergen.hal.dtypes import sum_of
+from rollergen.hal.dtypes import FLOAT8, sum_of
 
 _ONE_BLOCK = Reason(
     "one block at a time: what it may hold is limits.block_memory_bytes, which is held against this",
@@ -163,6 +163,10 @@ class Instruction:
             where=has(dtype="tf32"),
         ),
         Reason(
+            "float8 is added up in 14 bits only where BuildOptions(allow_fast_accumulation=True) says that it may",
+            where={"properties": {"dtype": {"enum": list(FLOAT8)}}},
+        ),
+        Reason(
             "threads add up int8 products one by one: their dot products are constructed for vectors only",
             where={"properties": {"m": {"const": 1}, "k": {"not": {"const": 1}}, "lanes": {"const": 1}}},
             device=without(SUPERSTEPS),
@@ -256,6 +260,15 @@ class Instruction:
     def is_matrix(self) -> bool:
         """Whether threads execute it together on fragments."""
         return bool(self.layout)
+
+    @property
+    def permission(self) -> str:
+        """Which of `AlignmentRules` must allow it, as its results are less exact than those of float32; empty: none.
+
+        It is also the `Compute.factors` of its programs."""
+        if self.dtype == "tf32":
+            return "tf32"
+        return "float8" if self.is_matrix and self.dtype in FLOAT8 else ""
 
     @property
     def is_for_chains(self) -> bool:

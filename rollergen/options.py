@@ -62,6 +62,9 @@ class BuildOptions:
     allow_tf32
         Whether contractions of float32 may use tf32 matrix instructions, which read the 11 leading bits of each
         factor's significand (relative error up to 2^-10 of a factor). Sums stay float32.
+    allow_fast_accumulation
+        Whether contractions of float8 may use float8 matrix instructions, which keep 14 bits of their sums and cut off
+        the others (relative error up to 2^-13 with each instruction, of 32 products); cuBLAS and torch call it so.
     atomics
         Whether blocks may add their parts of a sum to the output atomically, in whichever order they come: no
         workspace and no second sum, but floating-point results differ in their last bits from call to call.
@@ -112,6 +115,7 @@ class BuildOptions:
     search: str = ALL
     rank: Rank | None = None
     allow_tf32: bool = False
+    allow_fast_accumulation: bool = False
     atomics: bool = False
     winograd: int = 2
     padding: bool = True
@@ -186,5 +190,5 @@ class BuildOptions:
         epsilon = self.epsilon if self.padding else 0.0
         return replace(
             self.alignment, epsilon=epsilon, pad_value=float(self.pad_value), shapes=self.shapes, tf32=self.allow_tf32,
-            atomics=self.atomics, winograd=self.winograd,
+            float8=self.allow_fast_accumulation, atomics=self.atomics, winograd=self.winograd,
         )  # fmt: skip

@@ -21,6 +21,15 @@ def matmul(m: int, k: int, n: int, dtype: str = "float16", **how):
     return rg.ops.matmul(T("A", a, dtype), T("B", shapes, dtype), **how)
 
 
+def product(m: int, k: int, n: int, dtype: str, turned: bool = True):
+    """A product in float32, as its sums are; ``turned``: B lies (n, k)."""
+    a, b = T("A", (m, k), dtype), T("B", (n, k) if turned else (k, n), dtype)
+    at = rg.reduce_axis("k", k)
+    single = lambda element: rg.cast(element, "float32")
+    body = lambda i, j: rg.sum(single(a[i, at]) * single(b[(j, at) if turned else (at, j)]), axis=at)
+    return rg.compute((m, n), body, name="out")
+
+
 def gated(m: int, k: int, n: int, dtype: str = "float16", names: tuple[str, ...] = ("A", "B", "A", "C"), **how):
     """A product less what is positive of another; ``names`` of their factors."""
     a, b = ((m, k), (n, k)) if how.get("transpose_b") else ((m, k), (k, n))
@@ -64,6 +73,8 @@ CASES = {
     ),
     "tf32": ("a100", lambda: matmul(*ODD, "float32"), MatrixPlan("mma_tf32", 1, 2, 2, 1, 2)),
     "int8": ("h200", lambda: matmul(*ODD, "int8"), MatrixPlan("mma_s8", 1, 2, 2, 1, 1, 2)),
+    "float8_e4m3fn": ("rtx4090", lambda: product(*ODD, "float8_e4m3fn", turned=False), MatrixPlan("mma_e4m3", 1, 2, 2, 1, 1, 2)),
+    "float8_e5m2": ("l4", lambda: product(72, 96, 104, "float8_e5m2"), MatrixPlan("mma_e5m2", 1, 4, 2, 1, 1, 3)),
     "bfloat16": ("a100", lambda: matmul(48, 32, 32, "bfloat16"), MatrixPlan("mma_bf16", 1, 2, 2, 1, 1)),
     "float64": ("a100", lambda: matmul(*ODD, "float64"), MatrixPlan("mma_f64", 1, 2, 2, 1, 2)),
     "float64, a ring": ("h200", lambda: matmul(72, 88, 104, "float64"), MatrixPlan("mma_f64", 2, 4, 1, 2, 4, 3)),

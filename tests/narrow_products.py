@@ -93,7 +93,8 @@ def program(
 
 
 def drawn(made: RProgram, seed: int = 0) -> Mapping[str, np.ndarray]:
-    """Inputs of which all products and sums are exact: bytes of any value, scales that are powers of two."""
+    """Inputs of which all products and sums are exact: integers of any value, floats that are small integers, scales that
+    are powers of two."""
     random = np.random.default_rng(seed)
 
     def one(buffer):
@@ -101,7 +102,7 @@ def drawn(made: RProgram, seed: int = 0) -> Mapping[str, np.ndarray]:
             whole = np.iinfo(numpy_dtype(buffer.dtype))
             return random.integers(whole.min, whole.max, buffer.shape, buffer.dtype, endpoint=True)
         values = 2.0 ** random.integers(-2, 2, buffer.shape)
-        values = random.integers(-3, 4, buffer.shape) if buffer.name == "A" else values
+        values = random.integers(-3, 4, buffer.shape) if buffer.name != "S" else values
         return np.asarray(values).astype(numpy_dtype(buffer.dtype))
 
     return {buffer.name: one(buffer) for buffer in made.inputs}

@@ -279,7 +279,7 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
 
 def _variant_spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
     """Of each variant of a contraction."""
-    for variant in variants(op, device, rules.shapes, tf32=rules.tf32):
+    for variant in variants(op, device, rules):
         if variant.by_matrices:
             pass
         elif not device.kind.threads:

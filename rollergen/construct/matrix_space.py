@@ -35,7 +35,7 @@ from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.asynchronous import has_asynchronous_copies
 from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage, roles_for
 from rollergen.program.assemble.plan import Roles
-from rollergen.program.matrix import PANEL_BYTES, ROW_BYTES, TF32, matrix_operands
+from rollergen.program.matrix import PANEL_BYTES, ROW_BYTES, matrix_operands
 from rollergen.program.model import price_batch
 from rollergen.program.model.numeric import is_nothing
 from rollergen.space.engine import Points
@@ -81,7 +81,7 @@ def _bare(
     variant: Variant, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> Iterator[Candidate]:
     for instruction in device.instructions:
-        if instruction.dtype == TF32 and not rules.tf32:
+        if not rules.allows(instruction):
             continue
         if instruction.is_asynchronous and not rules.shapes.asynchronous_products:
             continue

@@ -80,7 +80,7 @@ def space(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) 
 
 
 def _serial_blocks(op: TensorOp, device: Device, rules: AlignmentRules) -> Iterator[tuple[Structure, Points]]:
-    for variant in variants(op, device, rules.shapes, tf32=rules.tf32):
+    for variant in variants(op, device, rules):
         for structure in structures(variant, device, rules):
             yield structure, grid(structure, device, rules, Ledger())
 

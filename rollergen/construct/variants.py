@@ -14,7 +14,7 @@ from rollergen.expr.inner_sums import sums_inside
 from rollergen.expr.joining import joined
 from rollergen.expr.narrow_rows import has_narrow_factor, narrow_rows, with_one_row
 from rollergen.expr.one_row import one_row
-from rollergen.expr.packing import Prepared, in_single
+from rollergen.expr.packing import Prepared, in_wider
 from rollergen.expr.padding import find_windows, pad_view, with_halo
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
@@ -24,8 +24,8 @@ from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.conversions import can_convert
 from rollergen.program.lane_windows import window_places
-from rollergen.program.matrix import ROW_BYTES, TF32, WAVEFRONT, factor_dtype
-from rollergen.tile.rules import ALL_SHAPES, CodeShapes, contiguous_axis, vector_lanes
+from rollergen.program.matrix import ROW_BYTES, WAVEFRONT, factor_dtype
+from rollergen.tile.rules import AlignmentRules, contiguous_axis, vector_lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +47,37 @@ class Variant:
     by_matrices: bool = False
 
 
-def variants(
-    op: TensorOp, device: Device, shapes: CodeShapes = ALL_SHAPES, *, tf32: bool = False
-) -> Iterator[Variant]:
+_ALL = AlignmentRules()
+
+
+def variants(op: TensorOp, device: Device, rules: AlignmentRules = _ALL) -> Iterator[Variant]:
     """Direct, padded (sliding windows along one flat axis) and implicit-GEMM variants, where they exist.
 
     Devices with a block layer gather while they stage, so they take the implicit GEMM; others want
-    addresses that are constant shifts, so they take the padded variant.  ``shapes``: those by instructions for dot
-    products, those for matrices alone, and copies into aligned rows are left out where it forbids them.  ``tf32``: with
-    those for matrices of float32.
+    addresses that are constant shifts, so they take the padded variant.  Those by instructions for dot products, those
+    for matrices alone, and copies into aligned rows are left out where the rules forbid them.
     """
+    shapes = rules.shapes
     if not device.kind.threads:
         yield from _shifted_variants(op, device)
         if shapes.dot_products and device.kind.dot_products:
             yield from _prepared_variants("dot products", _dots(op, device), device)
-        yield from _prepared_variants("in float32", in_single(op), device)
+        yield from _prepared_variants("in float32", in_wider(op, "float32"), device)
         return
     yield from _staged_variants(op)
-    if shapes.matrix_instructions and _by_matrices(op, device):
+    if shapes.matrix_instructions and _by_matrices(op, device, rules):
         yield from _gathered_variants(op)
         row = one_row(op)
         yield from () if row is None else _variant("one row", (), row)
     if shapes.matrix_instructions and has_narrow_factor(op) and any(map(can_convert, device.instructions)):
         yield from _converted_variants(op)
+    halves = in_wider(op, "float16") if shapes.matrix_instructions else None
+    if halves is not None and any(one.is_matrix and one.dtype == "float16" for one in device.instructions):
+        for one in variants(halves.op, device, rules):
+            copies = joined((*halves.copies, *one.copies), one.op)
+            yield replace(one, name=f"in float16, {one.name}", copies=copies, by_matrices=True)
     if shapes.aligned_rows:
-        yield from _aligned_variants(op, device, tf32)
+        yield from _aligned_variants(op, device, rules)
     prepared = _dots(op, device) if shapes.dot_products and device.kind.dot_products else None
     if prepared is not None:
         prepared = with_longer_rows(prepared, ROW_BYTES) if shapes.aligned_rows else prepared
@@ -79,13 +85,13 @@ def variants(
             yield replace(one, name=f"dot products, {one.name}", copies=joined(prepared.copies, one.op))
 
 
-def _aligned_variants(op: TensorOp, device: Device, tf32: bool) -> Iterator[Variant]:
+def _aligned_variants(op: TensorOp, device: Device, rules: AlignmentRules) -> Iterator[Variant]:
     """Products over factors that are copied into rows which vectors move, along the sum where matrix instructions want
     that."""
     for rows in aligned_rows(op, ROW_BYTES):
         names = [one.loads()[0].buffer.name for one in rows.copies]
         yield from _variant(f"aligned rows of {' and '.join(names)}", rows.copies, rows.op)
-    factors = {factor_dtype(one) for one in device.instructions if one.is_matrix and (tf32 or one.dtype != TF32)}
+    factors = {factor_dtype(one) for one in device.instructions if one.is_matrix and rules.allows(one)}
     wavefronts = {one.dtype for one in device.instructions if one.layout == WAVEFRONT}
     turned = {dtype for dtype in factors if ITEMSIZE[dtype] != 2 or dtype in wavefronts}
     along = rows_along_sum(op, ROW_BYTES) if turned & {load.dtype for load in op.body_loads()} else None
@@ -120,9 +126,9 @@ def _staged_variants(op: TensorOp) -> Iterator[Variant]:
     yield from merged or _variant("direct", (), op)
 
 
-def _by_matrices(op: TensorOp, device: Device) -> bool:
+def _by_matrices(op: TensorOp, device: Device, rules: AlignmentRules) -> bool:
     """Whether the device multiplies the op's factors, as they are, by matrix instructions."""
-    dtypes = {one.dtype for one in device.instructions if one.is_matrix and one.dtype != TF32}
+    dtypes = {one.dtype for one in device.instructions if one.is_matrix and rules.allows(one)}
     return device.kind.matrix_instructions and all(load.dtype in dtypes for load in op.body_loads())
 
 

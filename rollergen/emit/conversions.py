@@ -2,8 +2,9 @@
 
 A byte behind the bits of 1024 is a half of 1024 and as much as the byte (of bfloat16 four bits behind those of 128, of
 float32 a byte behind those of 2^23): what is subtracted then is exact (Kim et al., "Who Says Elephants Can't Run",
-2022).  Arithmetic is of two numbers at once, each rounded once; bfloat16's is of multiply-adds, which
-sm_80 has.
+2022).  The bits of a float8 in the upper byte of a half are the number itself of float8_e5m2; one place lower, behind
+the sign, they are a 256th of that of float8_e4m3fn, whose exponents are biased by 7 for 15.  Arithmetic is of two
+numbers at once, each rounded once; bfloat16's is of multiply-adds, which sm_80 has.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 from rollergen.emit.cuda_vectors import FUNCTIONS, INLINE, SCALARS
 from rollergen.expr.index import Index
+from rollergen.hal.dtypes import FLOAT8
 from rollergen.lower.expressions import Expr, Pointer
 from rollergen.lower.matrix_ir import CombinePairs, LoadNarrow, LoadNeighbours, WidenNarrow
 
@@ -129,6 +131,46 @@ __device__ __forceinline__ void sub_nibbles_half(
 }
 #endif
 """
+_FLOAT8 = """__device__ __forceinline__ void widen_{kind}_float16(unsigned int (&pairs)[2], const unsigned int word)
+{{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    asm("{{ .reg .b16 low, high; mov.b32 {{low, high}}, %2; "
+        "cvt.rn.f16x2.{ptx}x2 %0, low; cvt.rn.f16x2.{ptx}x2 %1, high; }}"
+        : "=r"(pairs[0]), "=r"(pairs[1]) : "r"(word));
+#else
+    pairs[0] = __byte_perm(word, 0, 0x1404);
+    pairs[1] = __byte_perm(word, 0, 0x3424);
+{rest}#endif
+}}
+"""
+_REST_OF_E4M3 = """    unsigned int nan[2];  /* the upper bit of each half that has all bits of the number */
+    #pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        nan[i] = ((pairs[i] & 0x7f007f00u) + 0x01000100u) & 0x80008000u;
+        pairs[i] = (pairs[i] & 0x80008000u) | (pairs[i] >> 1 & 0x3f803f80u);
+    }
+    mul_pairs_float16(pairs, 0x5c005c00u);
+    #pragma unroll
+    for (int i = 0; i < 2; ++i) pairs[i] |= nan[i] - (nan[i] >> 15);
+"""
+_FLOAT8_SINGLE = """__device__ __forceinline__ void widen_{kind}_bfloat16(
+    unsigned int (&pairs)[2], const unsigned int word)
+{{
+    widen_{kind}_float16(pairs, word);
+    pairs[0] = pair_in_bfloat16(pairs[0]);
+    pairs[1] = pair_in_bfloat16(pairs[1]);
+}}
+"""
+_PAIR_IN_BFLOAT16 = """#ifdef __CUDACC__
+__device__ __forceinline__ unsigned int pair_in_bfloat16(const unsigned int pair)
+{
+    float low, high;
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+        : "=f"(low), "=f"(high) : "r"(pair));
+    return pack_bfloat16(low, high);
+}
+#endif
+"""
 _WIDEN = {
     ("int8", "float16"): _BYTES.format(kind="int8", shift=" ^ 0x80808080u", above="0x64806480u"),
     ("uint8", "float16"): _BYTES.format(kind="uint8", shift="", above="0x64006400u"),
@@ -138,6 +180,9 @@ _WIDEN = {
     ("uint4", "float16"): _NIBBLES.format(kind="uint4", dtype="float16", above="0x64006400u"),
     ("int4", "bfloat16"): _NIBBLES.format(kind="int4", dtype="bfloat16", above="0x43084308u"),
     ("uint4", "bfloat16"): _NIBBLES.format(kind="uint4", dtype="bfloat16", above="0x43004300u"),
+    ("float8_e4m3fn", "float16"): _FLOAT8.format(kind="float8_e4m3fn", ptx="e4m3", rest=_REST_OF_E4M3),
+    ("float8_e5m2", "float16"): _FLOAT8.format(kind="float8_e5m2", ptx="e5m2", rest=""),
+    **{(kind, "bfloat16"): _FLOAT8_SINGLE.format(kind=kind) for kind in FLOAT8},
 }  # fmt: skip
 """Signed numbers are first moved by half of their range, so that none is below 0."""
 
@@ -181,22 +226,23 @@ def call(node: LoadNeighbours | LoadNarrow | WidenNarrow | CombinePairs) -> Call
             text = f"{INLINE}void {name}(unsigned int &word, const void *at)\n{{\n    word = *(const "
             text += f"{_NARROW[node.bytes]} *)at;\n}}\n"
             return Call(name, {name: text}, (node.word,), (node.pointer, node.offset))
-        case WidenNarrow(half=half) if half is not None:
-            name, text = f"widen_{node.kind}_{node.dtype}_8", _WIDEN_EIGHT[node.kind, node.dtype]
-            sixteenth = {"sub_nibbles_half": _SUB_NIBBLES}
-            below = sixteenth if node.dtype == "float16" else dict([_arithmetic("sub", node.dtype)])
-            below["masked_xor"] = _MASKED_XOR
-            return Call(name, {**below, name: text}, (node.pairs, node.word, half))
-        case WidenNarrow():
-            name, text = f"widen_{node.kind}_{node.dtype}", _WIDEN[node.kind, node.dtype]
-            packs = {one: FUNCTIONS[one] for one in ("pack_bfloat16",) if one in text}
-            below = packs or dict([_arithmetic("sub", node.dtype)])
-            below |= {"masked_xor": _MASKED_XOR} if "masked_xor" in text else {}
-            return Call(name, {**below, name: text}, (node.pairs, node.word))
+        case WidenNarrow(half=half):
+            eight = half is not None
+            name = f"widen_{node.kind}_{node.dtype}" + ("_8" if eight else "")
+            text = (_WIDEN_EIGHT if eight else _WIDEN)[node.kind, node.dtype]
+            return Call(name, _with_those_before(name, text), (node.pairs, node.word, *((half,) if eight else ())))
         case CombinePairs():
             turned = node.first and node.operation == "sub"
             name, text = _arithmetic("sub_from" if turned else node.operation, node.dtype)
             return Call(name, {name: text}, (node.pairs, node.column))
+
+
+def _with_those_before(name: str, text: str) -> dict[str, str]:
+    """By name a function and those that it calls, each behind those that it calls itself."""
+    found: dict[str, str] = {}
+    for one, definition in _HELPERS.items():
+        found |= _with_those_before(one, definition) if f"{one}(" in text and one != name else {}
+    return found | {name: text}
 
 
 def _arithmetic(operation: str, dtype: str) -> tuple[str, str]:
@@ -206,3 +252,14 @@ def _arithmetic(operation: str, dtype: str) -> tuple[str, str]:
     lines = [f'asm("{_ARITHMETIC[operation, dtype]}" : "+r"(pairs[{i}]) : "r"(other));' for i in (0, 1)]
     body = "\n".join("    " + line for line in lines)
     return name, f"#ifdef __CUDACC__\n{head}\n{{\n{body}\n}}\n#endif\n"
+
+
+_HELPERS = {
+    "pack_bfloat16": FUNCTIONS["pack_bfloat16"],
+    "pair_in_bfloat16": _PAIR_IN_BFLOAT16,
+    "masked_xor": _MASKED_XOR,
+    "sub_nibbles_half": _SUB_NIBBLES,
+    **dict(_arithmetic(*of) for of in _ARITHMETIC if of[0] != "sub_from"),
+    **{f"widen_{kind}_{dtype}": text for (kind, dtype), text in _WIDEN.items() if kind in FLOAT8},
+}
+"""Functions that these functions call."""

@@ -16,16 +16,19 @@ from rollergen.expr.runs import of_runs, run_along
 from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Binary, Buffer, Cast, Const, IndexValue, Load, Value, substitute_axes, transform, walk
 from rollergen.expr.views import reduced
+from rollergen.hal.dtypes import FLOAT8
 
 _BYTE = "uint8"
 
 
 def has_narrow_factor(op: TensorOp) -> bool:
-    """Whether a sum over products reads bytes beside wider floats: what `narrow_rows` may be of use for."""
+    """Whether a sum over products reads bytes beside wider floats, or none but float8: what `narrow_rows` may be of use
+    for."""
     if len(op.reductions) != 1 or op.of_role("row") or op.reductions[0].combiner.name != "sum":
         return False
     dtypes = {load.dtype for load in op.body_loads()}
-    return bool(dtypes & {"int8", _BYTE}) and bool(dtypes & {"float16", "bfloat16"})
+    wide = bool(dtypes & {"float16", "bfloat16"})
+    return dtypes <= set(FLOAT8) or (wide and bool(dtypes & {"int8", _BYTE, *FLOAT8}))
 
 
 def narrow_rows(op: TensorOp) -> Prepared | None:

@@ -6,12 +6,14 @@ like any other stage.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rollergen.expr.dtypes import ITEMSIZE, is_float
+from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Binary, Buffer, Cast, Load, Value, Within, transform
+from rollergen.hal.dtypes import FLOAT8
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,37 +99,43 @@ def fresh_buffer(op: TensorOp, name: str) -> str:
     return name
 
 
-def in_single(op: TensorOp) -> Prepared | None:
-    """Sums of products of narrower floats with these converted to float32 beforehand; None where it is none.
+def in_wider(op: TensorOp, dtype: str) -> Prepared | None:
+    """Sums of products of narrower floats with these converted beforehand; None where there are none: to float32, in
+    which arithmetic is anyway, or of float8 to float16, which matrix instructions take.
 
-    Arithmetic is in float32 anyway, and each factor of a contraction is read many times."""
+    Each factor of a contraction is read many times."""
     products = [body for reduction in op.reductions for body in reduction.bodies]
     factors = [part for one in products if _is_product(one) for part in one.children()]
     if len(op.reductions) != 1 or len(factors) < 2 * len(products):
         return None
-    narrow = dict.fromkeys(part for part in factors if _is_converted(part))
+    narrow = dict.fromkeys(part for part in factors if _is_converted(part, _NARROWER[dtype]))
     copies, wide = [], {}
     for part in narrow:
         load = part.x  # type: ignore[attr-defined]
         shape = load.buffer.shape
-        output = Buffer(fresh_buffer(op, f"{load.buffer.name}_float32"), shape, "float32", "temporary")
+        output = Buffer(fresh_buffer(op, f"{load.buffer.name}_{dtype}"), shape, dtype, "temporary")
         axes = tuple(Axis(f"dim{dim}", extent) for dim, extent in enumerate(shape))
         places = tuple(Index.axis(axis.name) for axis in axes)
-        copies.append(TensorOp(output, axes, places, Cast(Load(load.buffer, places), "float32")))
-        wide[part] = replace(load, buffer=output)
+        copies.append(TensorOp(output, axes, places, Cast(Load(load.buffer, places), dtype)))
+        wider = replace(load, buffer=output)
+        wide[part] = wider if dtype == part.dtype else Cast(wider, part.dtype)
     (reduction,) = op.reductions
     bodies = tuple(transform(product, wide.get) for product in products)
     made = replace(op, reductions=(replace(reduction, bodies=bodies),))
     return Prepared(tuple(dict.fromkeys(copies)), made) if copies else None
 
 
+_NARROWER = {"float16": FLOAT8, "float32": ("float16", "bfloat16", *FLOAT8)}
+"""Floats whose numbers are all numbers of a wider one."""
+
+
 def _is_product(value: Value) -> bool:
     return isinstance(value, Binary) and value.op == "mul" and value.dtype == "float32"
 
 
-def _is_converted(value: Value) -> bool:
-    """Whether it is an element of an array of narrower floats as a float32; a single number is converted in place."""
+def _is_converted(value: Value, dtypes: Sequence[str]) -> bool:
+    """Whether it is an element of an array of such floats as a float32; a single number is converted in place."""
     load = value.x if isinstance(value, Cast) and value.dtype == "float32" else None
     if not isinstance(load, Load) or not load.buffer.shape:
         return False
-    return is_float(load.dtype) and ITEMSIZE[load.dtype] < ITEMSIZE["float32"]
+    return load.dtype in dtypes

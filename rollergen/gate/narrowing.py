@@ -1,5 +1,5 @@
-"""What programs compute of their inputs: some look at fewer bits than the definition has, some add up products of
-floats that stand in words, two of them at once."""
+"""What programs compute of their inputs: some look at fewer bits than the definition has, or keep fewer of sums; some
+add up products of floats that stand in words, two of them at once."""
 
 from __future__ import annotations
 
@@ -11,24 +11,39 @@ from rollergen.expr.winograd import growth
 from rollergen.gate.tolerance import Accuracy, accuracies
 from rollergen.hal.dtypes import DOTS, DTYPES, WORD_OF
 from rollergen.program.loops import added_terms
-from rollergen.program.matrix import TF32
+from rollergen.program.matrix import FLOAT8, FLOAT8_SUM_BITS, TF32
 from rollergen.program.rprogram import RProgram, Stage
 
 _AS_MANY_BITS = "float16"
 """Its significand has 11 bits, as tf32's; cutting the others off errs by no more than twice as much as rounding."""
 
+_FLOAT8_TERMS = 32
+"""Products that an instruction of float8 adds to a sum, which is cut off once (PTX ISA: k of m16n8k32, m64nNk32)."""
+_FLOAT8_GROWTH = 2.0 ** (2 * (1 + DTYPES["float32"].significant - FLOAT8_SUM_BITS))
+"""By how much a squared error grows where so few bits are kept; cutting off errs by twice as much as rounding."""
+
 
 def is_narrowed(program: RProgram) -> bool:
-    """Whether some stage cuts its factors (see `Compute.factors`)."""
-    return any(stage.compute.factors == TF32 for stage in program.stages)
+    """Whether some stage cuts its factors or sums (see `Compute.factors`)."""
+    return any(stage.compute.factors in (TF32, FLOAT8) for stage in program.stages)
 
 
 def program_accuracies(program: RProgram) -> dict[str, Accuracy]:
     """Accuracy of every buffer that the program makes, added up in its order; any, of outputs without elements."""
     nothing = {buffer.name: Accuracy(0.0, 0.0) for buffer in program.outputs if not buffer.elements}
-    terms = tuple(map(added_terms, program.stages))
-    growths = tuple(growth(stage.winograd) if stage.winograd else 1.0 for stage in program.stages)
+    terms, growths = tuple(map(_terms, program.stages)), tuple(map(_growth, program.stages))
     return nothing | accuracies(computed(program), program.inputs, terms=terms, growths=growths)
+
+
+def _terms(stage: Stage) -> int:
+    terms = added_terms(stage)
+    return -(-terms // _FLOAT8_TERMS) if stage.compute.factors == FLOAT8 else terms
+
+
+def _growth(stage: Stage) -> float:
+    if stage.compute.factors == FLOAT8:
+        return _FLOAT8_GROWTH
+    return growth(stage.winograd) if stage.winograd else 1.0
 
 
 def computed(program: RProgram) -> tuple[TensorOp, ...]:

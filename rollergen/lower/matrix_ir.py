@@ -67,8 +67,8 @@ class LoadNarrow:
 
 @dataclass(frozen=True, slots=True)
 class WidenNarrow:
-    """Four neighbours of ``kind`` (int8, uint8, int4, uint4) in a register, the first lowest, as two ``pairs`` of
-    numbers of ``dtype``; ``half``: of eight of four bits those that `LoadNeighbours` has."""
+    """Four neighbours of ``kind`` (int8, uint8, int4, uint4, float8) in a register, the first lowest, as two ``pairs``
+    of numbers of ``dtype``; ``half``: of eight of four bits those that `LoadNeighbours` has."""
 
     kind: str
     dtype: str

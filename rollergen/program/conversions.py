@@ -1,8 +1,9 @@
 """Factors of matrix instructions that threads compute in registers, of narrow elements that are staged as they lie.
 
-``(q - zero) * scale`` of int8, uint8, int4 or uint4 (two to a byte along the sum), where ``zero`` and ``scale`` are the
-same for all neighbours along the sum that one instruction multiplies.  Of a fragment each thread has `NEIGHBOURS` along
-the sum instead of two pairs that lie apart: of both factors, so that the terms of a sum change places and no more.
+``(q - zero) * scale`` of int8, uint8, int4 or uint4 (two to a byte along the sum), or of float8, where ``zero`` and
+``scale`` are the same for all neighbours along the sum that one instruction multiplies.  Of a fragment each thread has
+`NEIGHBOURS` along the sum instead of two pairs that lie apart: of both factors, so that the terms of a sum change
+places and no more.
 Of nibbles it may have `EIGHT` of two steps side by side, a word of them: the first step multiplies the pairs (0, 4) and
 (1, 5) of these, which a mask leaves of the word, the second one (2, 6) and (3, 7).
 """
@@ -19,6 +20,7 @@ from rollergen.expr.runs import is_same_in_runs, run_along
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Value, loads, walk
 from rollergen.expr.views import reduced
+from rollergen.hal.dtypes import FLOAT8
 from rollergen.hal.spec import Instruction
 
 CONVERTED = "converted"
@@ -47,7 +49,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A factor: the elements of ``load``, of ``kind`` (int8, uint8, int4, uint4), as ``dtype``, then ``steps``."""
+    """A factor: the elements of ``load``, of ``kind`` (their dtype, int4 or uint4), as ``dtype``, then ``steps``."""
 
     load: Load
     kind: str
@@ -103,6 +105,8 @@ def _conversion(value: Value, dtype: str, k: str, extents: tuple[tuple[str, Boun
 
 def _converted(value: Value, dtype: str, k: str, ranges: Mapping[str, Bounds]) -> Conversion | None:
     value = _once_rounded(value, dtype)
+    if isinstance(value, Load) and value.dtype in FLOAT8:
+        return _narrow(value, dtype, k, ranges)
     if isinstance(value, Cast) and value.dtype == dtype:
         inner = _not_widened(value.x)
         return _narrow(inner, dtype, k, ranges) or _shifted(inner, dtype, k, ranges)
@@ -133,7 +137,7 @@ def _of_dtype(value: Value, dtype: str) -> Value | None:
         if value.x.dtype == dtype:
             return value.x
         inner = _not_widened(value.x)
-        return Cast(inner, dtype) if _within_8_bits(inner) else None
+        return Cast(inner, dtype) if inner.dtype in FLOAT8 or _within_8_bits(inner) else None
     return None
 
 
@@ -181,7 +185,7 @@ def _is_same(value: Value, k: str, run: int, ranges: Mapping[str, Bounds]) -> bo
 
 def _narrow(value: Value, dtype: str, k: str, ranges: Mapping[str, Bounds]) -> Conversion | None:
     """The narrow elements themselves."""
-    if isinstance(value, Load) and value.dtype in ("int8", "uint8"):
+    if isinstance(value, Load) and value.dtype in ("int8", "uint8", *FLOAT8):
         one_each = k in value.axes() and run_along(value, k, ranges) == 1
         return Conversion(value, value.dtype, dtype) if one_each else None
     signed = _extended(value)

@@ -48,6 +48,12 @@ NEIGHBOURS = 4
 TF32 = "tf32"
 """float32 without the 13 lowest bits of its significand."""
 
+FLOAT8 = "float8"
+"""The value of `Compute.factors` for factors of float8, whose sums hold `FLOAT8_SUM_BITS`."""
+FLOAT8_SUM_BITS = 14
+"""Significant bits that tensor cores of sm_89 and sm_90 keep of such sums, cutting off the others (Zhang et al.,
+"SageAttention2", 2024, section 4; DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.3.2)."""
+
 PANEL_BYTES, SWIZZLE = 128, 8
 """Of operands in the block's layer that an asynchronous instruction reads: bytes of a panel's row, and of how many rows
 pieces of `ROW_BYTES` change places (PTX ISA, "128-byte swizzle")."""
@@ -85,7 +91,7 @@ def factors_of(
 ) -> tuple[str, ...]:
     """What `Compute.factors` may be of a stage with the instruction, what takes least first."""
     if not operands.conversions:
-        return (TF32 if instruction.dtype == TF32 else "",)
+        return (instruction.permission,)
     steps = [one.extent for one in loops if one.axis == k and one.kind == UNROLL and one.stride == instruction.k]
     eight = all(can_take_eight(op, conversion, k) for _, conversion in operands.conversions)
     return (CONVERTED_EIGHT, CONVERTED) if eight and steps and steps[0] % 2 == 0 else (CONVERTED,)
@@ -273,8 +279,8 @@ def _factor(op: TensorOp, value: Value, instruction: Instruction, k: str) -> Loa
     """The load that `value` is, but for a conversion to the accumulators' dtype, or what threads compute from narrow
     elements; masked elements must be 0."""
     inner = value.x if isinstance(value, Cast) and value.dtype == instruction.accumulator_dtype else value
-    if isinstance(inner, Load):
-        return inner if inner.dtype == factor_dtype(instruction) and inner.fill == 0 else None
+    if isinstance(inner, Load) and inner.dtype == factor_dtype(instruction):
+        return inner if inner.fill == 0 else None
     return conversion_of(op, inner, instruction.dtype, k) if can_convert(instruction) else None
 
 

@@ -137,14 +137,15 @@ class Compute:
     `matrix.fragment_loops`); the operands come from the block's layer.  Layout "warpgroup": see `matrix.trails`.
 
     ``factors``: "tf32" where the instruction looks at no more than the 11 leading bits of the factors' significands
-    (the other 13 count as 0); "converted" where threads compute some of them from narrow elements (see `conversions`),
-    "converted_8" where these are nibbles, of which they read those of two steps at once; empty: at all of them.
+    (the other 13 count as 0); "float8" where it keeps no more than 14 bits of the sums;
+    "converted" where threads compute some of them from narrow elements (see `conversions`), "converted_8" where these
+    are nibbles, of which they read those of two steps at once; empty: at all of them.
     ``producer``: an execution width beside those of the loops starts the copies of boxes; else a thread of theirs does.
     """
 
     instruction: str
     lanes: Extent = 1
-    factors: Annotated[str, Among(("", "tf32", "converted", "converted_8"))] = ""
+    factors: Annotated[str, Among(("", "tf32", "float8", "converted", "converted_8"))] = ""
     producer: bool = False
 
 

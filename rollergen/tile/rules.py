@@ -120,7 +120,8 @@ class AlignmentRules:
     ``epsilon``: the largest padded share of an axis, 0.1 for 10 %; None: whatever pays.
     ``pad_value``: what packed copies hold beyond the end of an axis.
     ``shapes``: which ways of writing kernels construction may choose.  ``tf32``: whether float32 factors may lose their
-    13 lowest bits.
+    13 lowest bits.  ``float8``: whether matrix instructions may add up products of float8, of whose sums they keep 14
+    bits.
     ``atomics``: whether the parts of a sum may be added up in any order.  ``winograd``: outputs along one side of the
     largest tile of Winograd's filtering; 0 forbids it.
 
@@ -135,11 +136,16 @@ class AlignmentRules:
     pad_value: float = 0.0
     shapes: CodeShapes = ALL_SHAPES
     tf32: bool = False
+    float8: bool = False
     atomics: bool = False
     winograd: int = 0
 
     def __post_init__(self) -> None:
         refuse_no_flags(self)
+
+    def allows(self, instruction: Instruction) -> bool:
+        """Whether programs may use an instruction of less exact results."""
+        return not instruction.permission or bool(getattr(self, instruction.permission))
 
 
 def padding_waste(extent: Any, tile: Any) -> Any:

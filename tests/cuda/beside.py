@@ -23,7 +23,8 @@ from tests.matrices import T, matmul
 on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 compiled = pytest.mark.skipif(not nvrtc.is_installed(), reason="no NVRTC")
 H200 = load_device("h200")
-NAMES = {"float16": "wgmma", "bfloat16": "wgmma_bf16", "float32": "wgmma_tf32", "int8": "wgmma_s8"}
+NAMES = {"float16": "wgmma", "bfloat16": "wgmma_bf16", "float32": "wgmma_tf32", "int8": "wgmma_s8",
+         "float8_e4m3fn": "wgmma_e4m3", "float8_e5m2": "wgmma_e5m2"}  # fmt: skip
 MODES = (0, PRODUCTS_LATE | NEWEST_FIRST, COPIES_AT_ONCE | PRODUCTS_LATE | REVERSE, PRODUCTS_LATE | REVERSE)
 """Copies late, both late, products late."""
 _ROUNDED = {"float16": 2.0**-11, "bfloat16": 2.0**-8}

@@ -107,6 +107,8 @@ inline float bfloat16_to_float(unsigned bits) { return bits_as<float>(bits << 16
     COMBINE_PAIRS(mul, dtype, read, x *y)
 COMBINE_ALL(float16, half_to_float)
 COMBINE_ALL(bfloat16, bfloat16_to_float)
+inline unsigned pair_in_bfloat16(unsigned pair)
+{ return pack_bfloat16(half_to_float(pair & 0xffff), half_to_float(pair >> 16)); }
 inline unsigned masked_xor(unsigned a, unsigned b, unsigned c) { return (a & b) ^ c; }
 /// ``pairs[0] - first`` and ``pairs[1] / 16 + second``, whose sums are exact.
 inline void sub_nibbles_half(unsigned (&pairs)[2], unsigned first, unsigned second)
@@ -486,6 +488,13 @@ inline float read_half(const char *at) { return half_to_float(*(const unsigned s
 inline float read_bfloat(const char *at) { return bits_as<float>((unsigned)*(const unsigned short *)at << 16); }
 inline float read_tf32(const char *at) { return bits_as<float>(*(const unsigned *)at & 0xffffe000u); }
 inline int read_byte(const char *at) { return *(const signed char *)at; }
+inline float read_e5m2(const char *at) { return half_to_float(*(const unsigned char *)at << 8); }
+inline float read_e4m3(const char *at)
+{
+    const unsigned bits = *(const unsigned char *)at;
+    if ((bits & 0x7f) == 0x7f) return bits_as<float>(0x7fc00000u);
+    return half_to_float((bits & 0x80) << 8 | (bits & 0x7f) << 7) * 256.0f;  // exponents of a half are biased by 15, not 7
+}
 }  // namespace cuda_on_cpu
 
 #define LOAD_OPAQUE(operand, rows, row, column)                                                                    \
@@ -528,6 +537,8 @@ MULTIPLY_QUADS(m16n8k16_float16, float, float, 2, read_half)
 MULTIPLY_QUADS(m16n8k16_bfloat16, float, float, 2, read_bfloat)
 MULTIPLY_QUADS(m16n8k8_tf32, float, float, 4, read_tf32)
 MULTIPLY_QUADS(m16n8k32_int8, int, int, 1, read_byte)
+MULTIPLY_QUADS(m16n8k32_float8_e4m3fn, float, float, 1, read_e4m3)
+MULTIPLY_QUADS(m16n8k32_float8_e5m2, float, float, 1, read_e5m2)
 inline void multiply_m16n8k4_float64(double (&c)[2][2], const double (&a)[2], const double (&b)[1])
 { cuda_on_cpu::multiply_numbers(c, a, b); }
 
@@ -708,6 +719,8 @@ MULTIPLY_HELD_ALL(float16, read_half)
 MULTIPLY_HELD_ALL(bfloat16, read_bfloat)
 MULTIPLY_BESIDE_ALL(kk, 8, tf32, float, 4, true, true, read_tf32)
 MULTIPLY_BESIDE_ALL(kk, 32, int8, int, 1, true, true, read_byte)
+MULTIPLY_BESIDE_ALL(kk, 32, float8_e4m3fn, float, 1, true, true, read_e4m3)
+MULTIPLY_BESIDE_ALL(kk, 32, float8_e5m2, float, 1, true, true, read_e5m2)
 
 #include "cuda_boxes_on_cpu.h"
 

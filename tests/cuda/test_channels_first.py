@@ -122,5 +122,5 @@ def test_constant_weights_are_turned_once():
 @pytest.mark.parametrize(("dtype", "shapes"), [("float32", CodeShapes()), ("float16", CodeShapes(matrix_instructions=False))])
 def test_without_matrix_instructions_images_are_left_as_they_lie(dtype, shapes):
     (op,) = canonicalize(convolution(dtype, padding=1)).tensor_ops
-    names = [one.name for one in variants(op, load_device("h200"), shapes)]
+    names = [one.name for one in variants(op, load_device("h200"), AlignmentRules(shapes=shapes))]
     assert names and not {"channels last", "implicit GEMM by image"} & set(names)

@@ -10,8 +10,9 @@ import pytest
 
 from rollergen.emit import emit
 from rollergen.errors import DeviceError
-from rollergen.expr.dtypes import bounds
+from rollergen.expr.dtypes import bounds, numpy_dtype
 from rollergen.hal.compilers import nvrtc
+from rollergen.hal.dtypes import FLOAT8
 from rollergen.hal.load import load_device
 from rollergen.program.conversions import neighbours_of
 from rollergen.program.interpreter import interpret
@@ -46,6 +47,9 @@ CASES = {
     "four warps share sums, with chains": ("h200", Narrow(1, 512, 96, "int4", 128), (1, 4, 1, 1, 8, 3, 2, 4)),
     "bfloat16": ("a100", Narrow(7, 256, 40, "int8", 64, turned=True, dtype="bfloat16"), (1, 2, 1, 1, 4, 3)),
     "bfloat16, zero point": ("h200", Narrow(9, 256, 80, "uint8", 64, "uint8", True, "bfloat16"), (1, 2, 1, 2, 2, 2)),
+    "float8": ("h200", Narrow(13, 128, 51, "float8_e4m3fn", turned=True), (1, 2, 1, 2, 2, 2)),
+    "float8, scale of a group": ("a100", Narrow(33, 256, 80, "float8_e5m2", 64), (2, 3, 1, 2, 2, 3)),
+    "float8 as bfloat16": ("a100", Narrow(7, 256, 40, "float8_e4m3fn", 64, turned=True, dtype="bfloat16"), (1, 2, 1, 1, 4, 3)),
     "bfloat16, nibbles": ("a100", Narrow(1, 256, 80, "int4", 64, dtype="bfloat16"), (1, 2, 1, 2, 2, 3)),
 }  # fmt: skip
 
@@ -93,6 +97,19 @@ def test_every_number_of_a_narrow_dtype_becomes_itself(kind, dtype, steps):
     assert same_bits(got, interpret(program_, arrays, device).outputs["C"])
     low, high = bounds(kind)
     assert sorted(set(got.astype(np.float32).flat)) == list(range(low, high + 1))
+
+
+@on_host
+@pytest.mark.parametrize("kind", FLOAT8)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_every_float8_becomes_itself_infinities_and_nan_included(kind, dtype):
+    program_ = program(Narrow(16, 64, 256, kind, turned=True, dtype=dtype), load_device("a100"), 1, 2, 1, 1, 2)
+    arrays = {name: np.zeros_like(array) for name, array in drawn(program_).items()}
+    every, row = np.arange(256, dtype=np.uint8).view(numpy_dtype(kind)), np.arange(256)
+    arrays["W"][row, row % 8] = every
+    arrays["A"][range(8), range(8)] = 1
+    got = executed(program_, emit(program_, load_device("a100"), "cuda"), arrays)["C"]
+    np.testing.assert_array_equal(got[row % 8, row].astype(np.float32), every.astype(np.float32))
 
 
 FAULTS = {

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.hal.dtypes import FLOAT8
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
-from rollergen.program.conversions import EIGHT, NEIGHBOURS, neighbours_of
+from rollergen.program.conversions import EIGHT, NEIGHBOURS, Conversion, neighbours_of
 from rollergen.program.matrix import COLUMNS, ROWS, Operands
 from rollergen.program.model.access import Access
 from rollergen.program.model.nest import Nest
@@ -26,6 +27,11 @@ _MADE = {
     **{(kind, dtype): (5, 2) for kind in ("int4", "uint4") for dtype in ("float16", "bfloat16")},
 }  # fmt: skip
 """(integer, floating) instructions that make two pairs of numbers of four narrow ones, as the functions are written."""
+_OF_FLOAT8 = {"float8_e4m3fn": (20, 2), "float8_e5m2": (2, 0)}
+"""The same of float8 as float16; `_BY_INSTRUCTION` where the device has matrix instructions of it (sm_89 on)."""
+_BY_INSTRUCTION = (0, 2)
+_IN_BFLOAT16 = (0, 6)
+"""What making bfloat16 of two such pairs takes beside."""
 _OF_EIGHT = {"float16": (2.5, 2), "bfloat16": (3.5, 2)}
 """The same of a word of eight of four bits, whose second half is shifted first: instructions of a half."""
 _PERMUTED = 2
@@ -107,7 +113,7 @@ def _service(pitch: int, width: int, layer: MemoryLayer, across: int) -> int:
 
 
 def converting(
-    nest: Nest, operands: Operands, one: Instruction, steps: Number, tiles: tuple[Number, Number]
+    nest: Nest, operands: Operands, one: Instruction, steps: Number, tiles: tuple[Number, Number], device: Device
 ) -> Converting:
     """Instructions of a thread that convert the fragments of one block."""
     integer: Number = 0
@@ -118,7 +124,7 @@ def converting(
             integer = integer + steps * _rows_of(number, operands, one, tiles) * _PERMUTED
     for number, conversion in operands.conversions:
         rows = _rows_of(number, operands, one, tiles)
-        made = _OF_EIGHT[conversion.dtype] if eight else _MADE[conversion.kind, conversion.dtype]
+        made = _OF_EIGHT[conversion.dtype] if eight else _made(conversion, device)
         integer = integer + steps * rows * made[0]
         floating = floating + steps * rows * (made[1] + _PAIRS * len(conversion.steps))
         for load in conversion.columns:
@@ -126,6 +132,15 @@ def converting(
             more = _MADE["int8", conversion.dtype] if ITEMSIZE[load.dtype] == 1 else (0, 0)
             integer, floating = integer + reads * (_COLUMN + more[0]), floating + reads * more[1]
     return Converting(integer, floating)
+
+
+def _made(conversion: Conversion, device: Device) -> tuple[float, float]:
+    if conversion.kind not in FLOAT8:
+        return _MADE[conversion.kind, conversion.dtype]
+    known = any(one.permission == "float8" for one in device.instructions)
+    integer, floating = _BY_INSTRUCTION if known else _OF_FLOAT8[conversion.kind]
+    more = _IN_BFLOAT16 if conversion.dtype == "bfloat16" else (0, 0)
+    return integer + more[0], floating + more[1]
 
 
 def conversion_registers(

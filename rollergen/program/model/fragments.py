@@ -117,7 +117,7 @@ def converting_of(nest: Nest, device: Device) -> Converting:
     operands = matrix_operands(nest.facts.op, matrix_axes(nest.stage), one) if one is not None else None
     if one is None or operands is None or not operands.conversions:
         return NOTHING_CONVERTED
-    return converting(nest, operands, one, steps_of(nest, device), tiles(nest, device))
+    return converting(nest, operands, one, steps_of(nest, device), tiles(nest, device), device)
 
 
 def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
