@@ -41,6 +41,24 @@ def matmul(a, b, c, m, n, k, am, ak, bk, bn, TILE_M: tl.constexpr, TILE_N: tl.co
 
 
 @triton.jit
+def matmul_by_descriptors(a, b, c, m, n, k, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr):
+    """As `matmul`, of matrices in row-major order whose tiles a copy engine brings and takes away."""
+    number = tl.program_id(0)
+    down, across = tl.cdiv(m, TILE_M), tl.cdiv(n, TILE_N)
+    group = number // (8 * across)
+    high = min(down - 8 * group, 8)
+    row = (8 * group + number % (8 * across) % high) * TILE_M
+    column = number % (8 * across) // high * TILE_N
+    all_a = tl.make_tensor_descriptor(a, [m, k], [k, 1], [TILE_M, TILE_K])
+    all_b = tl.make_tensor_descriptor(b, [k, n], [n, 1], [TILE_K, TILE_N])
+    all_c = tl.make_tensor_descriptor(c, [m, n], [n, 1], [TILE_M, TILE_N])
+    total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    for done in range(0, k, TILE_K):
+        total = tl.dot(all_a.load([row, done]), all_b.load([done, column]), total)
+    all_c.store([row, column], total.to(c.dtype.element_ty))
+
+
+@triton.jit
 def softmax(x, y, columns, TILE: tl.constexpr):
     """Of each row, which lies in registers: ``TILE`` is the power of two that holds it."""
     row = tl.program_id(0)
