@@ -34,7 +34,7 @@ from rollergen.lower.expressions import (
 from rollergen.lower.ir import PRIVATE, Write
 from rollergen.lower.masks import in_lanes, select
 from rollergen.lower.maths import exp_below
-from rollergen.lower.place import clipped, conjunction
+from rollergen.lower.place import clipped, conjunction, when_all
 from rollergen.lower.writer import Nested
 from rollergen.program.chains import chain_factors, key_bounds, steps_of, tile_of_chain
 
@@ -199,7 +199,12 @@ class _Chain:
         if most:
             with out.loop(out.names.fresh("group"), _number_of(groups, out.ranges), (0, most - 1)) as at:
                 self._write_group(block, at * size, size, score, new)
-        if self.keys % size:
+        rest = self.keys % size
+        if rest and self.tile.keys % size == 0:  # of the last block alone
+            left = (block.count - groups * size).simplify(out.ranges)
+            with when_all(out, [Inside(left, 1, None)]):
+                self._write_group(block, groups * size, rest, score, new)
+        elif rest or self.tile.keys % size:
             name, start = out.names.fresh(self.roles.key), _number_of(groups * size, out.ranges)
             with out.loop(name, _number_of(block.count, out.ranges), (0, self.tile.keys - 1), start=start) as at:
                 self._write_group(block, at, 1, score, new)
