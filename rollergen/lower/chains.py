@@ -10,7 +10,7 @@ results, turned back
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rollergen.expr.chains import ROW, SCORE
@@ -80,6 +80,7 @@ class _Chain:
         if self.pair is not None:
             least = self.pair.combiner.identity[0].value
             self.largest, self.total = self._registers("largest", least), self._registers("total", 0.0)
+        self.behind = self._keys_end()
         begin, end = self._blocks()
         name = out.names.fresh(f"{self.roles.key}_block")
         most = steps_of(self.keys, self.tile.keys)
@@ -108,21 +109,27 @@ class _Chain:
         inner, out = self.stage.inner, self.out
         assert inner is not None
         most = steps_of(self.keys, self.tile.keys)
-        found: list[int | Expr] = []
-        for bounds, least, limit in ((inner.first, True, 0), (inner.last, False, most)):
-            values: list[Expr] = []
-            for index in self._bounds(bounds, least=least):
-                at = (index // self.tile.keys + (0 if least else 1)).simplify(out.ranges)
-                low, high = at.bounds(out.ranges)
-                values.append(clipped(position(at, out.ranges), low, high, most))
-            if not values:
-                found.append(limit)
-                continue
-            value, *others = values
-            for one in others:
-                value = _picked("gt" if least else "lt", value, one)
-            found.append(out.let("first" if least else "end", value))
-        return found[0], found[1]
+        first = self._common(inner.first, most, lambda index: index // self.tile.keys, least=True)
+        end = ((self.behind + (self.tile.keys - 1)) // self.tile.keys).simplify(out.ranges)
+        return 0 if first is None else out.let("first", first), _number_of(end, out.ranges)
+
+    def _keys_end(self) -> Index:
+        """How many keys are run: up to the last one that some row sees, in whole groups."""
+        inner, step = self.stage.inner, self.tile.key_step
+        assert inner is not None
+        end = self._common(inner.last, self.keys, lambda index: (index // step + 1) * step, least=False)
+        return Index((), self.keys) if end is None else self.out.integer("keys", end, (0, self.keys))
+
+    def _common(
+        self, bounds: tuple[Index, ...], most: int, of: Callable[[Index], Index], *, least: bool
+    ) -> Expr | None:
+        """What all bounds leave, within [0, most]: `of` each at the row where it is least, or largest."""
+        out, found = self.out, None
+        for index in self._bounds(bounds, least=least):
+            at = of(index).simplify(out.ranges)
+            value = clipped(position(at, out.ranges), *at.bounds(out.ranges), most)
+            found = value if found is None else _picked("gt" if least else "lt", found, value)
+        return found
 
     def _bounds(self, bounds: tuple[Index, ...], *, least: bool) -> list[Index]:
         """Bounds of keys at the row of this tile where they are least, or largest."""
@@ -133,9 +140,10 @@ class _Chain:
 
     def _count(self, first: Index) -> Index:
         """How many keys a block has."""
-        if self.keys % self.tile.keys == 0:
+        step = self.tile.keys if self.behind.terms == () else self.tile.key_step
+        if self.keys % self.tile.keys == 0 and step == self.tile.keys:
             return Index((), self.tile.keys)
-        left = first * -1 + self.keys
+        left = first * -1 + self.behind
         low, high = left.simplify(self.out.ranges).bounds(self.out.ranges)
         value = clipped(position(left, self.out.ranges), low, high, self.tile.keys)
         return self.out.integer("count", value, (1, self.tile.keys))

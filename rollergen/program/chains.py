@@ -94,6 +94,11 @@ class ChainTile:
     def rows(self) -> int:
         return self.lanes * self.vectors
 
+    @property
+    def key_step(self) -> int:
+        """Blocks of keys whose rest no row sees end after a multiple of it."""
+        return self.keys if self.keys % self.inner_keys else self.inner_keys
+
 
 def chain_loops(op: TensorOp, roles: ChainRoles, tile: ChainTile) -> tuple[tuple[Loop, ...], tuple[Loop, ...], int]:
     """(the stage's loops, those of its inner contraction, the depth of these) of a tile."""

@@ -243,15 +243,20 @@ def tile_of_matrix_chain(stage: Stage) -> tuple[ChainRoles, MatrixChainTile]:
 
 @dataclass(frozen=True, slots=True)
 class ChainBlock:
-    """What a block of any chain has: ``row_count`` of ``rows``, ``key_count`` keys at a time, all columns."""
+    """What a block of any chain has: ``row_count`` of ``rows``, ``key_count`` keys at a time, all columns.  Keys behind
+    the last that a row sees are run up to a multiple of ``key_step``."""
 
     rows: str
     row_count: int
     key: str
     key_count: int
+    key_step: int
     column: str
 
 
 def block_of_chain(stage: Stage) -> ChainBlock:
-    roles, tile = tile_of_matrix_chain(stage) if is_matrix_chain(stage) else tile_of_chain(stage)
-    return ChainBlock(roles.rows, tile.rows, roles.key, tile.keys, roles.column)
+    if is_matrix_chain(stage):
+        roles, own = tile_of_matrix_chain(stage)
+        return ChainBlock(roles.rows, own.rows, roles.key, own.keys, own.keys, roles.column)
+    roles, tile = tile_of_chain(stage)
+    return ChainBlock(roles.rows, tile.rows, roles.key, tile.keys, tile.key_step, roles.column)

@@ -47,7 +47,7 @@ def _apart(stage: StageLike, digits: Digits, each: bool) -> Iterator[Digits]:
 
 def _keys(stage: StageLike, axes: Mapping[str, AxisTiles], rows: str) -> tuple[int, int]:
     """The keys that a block runs: from the first to, without, the last one."""
-    inner, key = stage.inner, stage.loops[stage.inner.at_loop - 1]
+    inner, key, step = stage.inner, stage.loops[stage.inner.at_loop - 1], _key_step(stage)
     extent = next(axis.extent for axis in stage.op.axes if axis.name == key.axis)
     begin, end = 0, extent
     at = {axis: int(tiles.bases[0]) for axis, tiles in axes.items()}
@@ -57,7 +57,16 @@ def _keys(stage: StageLike, axes: Mapping[str, AxisTiles], rows: str) -> tuple[i
             here = index.substitute({axis: Index((), at[axis]) for axis in index.axes() - {rows}})
             low, high = here.bounds({rows: (at[rows], min(at[rows] + own.last_offset, own.extent - 1))})
             if which:
-                end = min(end, (high // key.stride + 1) * key.stride)
+                end = min(end, (high // step + 1) * step)
             else:
                 begin = max(begin, low // key.stride * key.stride)
     return min(max(begin, 0), extent), max(min(max(begin, 0), extent), min(end, extent))
+
+
+def _key_step(stage: StageLike) -> int:
+    """Keys are run up to a multiple of it: of those side by side in registers where rows lie in lanes, else of a
+    block's."""
+    key = stage.loops[stage.inner.at_loop - 1]
+    beside = [loop.extent for loop in stage.inner.loops if loop.axis == key.axis and loop.kind == "unroll"]
+    lanes = any(loop.kind == "lane" for loop in stage.loops)
+    return int(beside[0]) if lanes and key.stride % beside[0] == 0 else int(key.stride)
