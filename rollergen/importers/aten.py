@@ -199,14 +199,10 @@ def _attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Any = None, dropout: float = 0.0, causal: bool = False, *,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    if dropout or enable_gqa or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
-        raise NotExpressedError("attention with dropout, or with fewer heads of keys than of queries")
-    if mask is None:
-        return ops.attention(q, k, v, is_causal=causal, scale=scale)
-    factor = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = ops.mul(ops.batch_matmul(q, k, transpose_b=True), factor)
-    masked = ops.where(mask, scores, float("-inf")) if mask.dtype == "bool" else ops.add(scores, mask)
-    return ops.batch_matmul(ops.softmax(masked), v)
+    if dropout:
+        raise NotExpressedError("attention with dropout")
+    mask = mask if mask is None or mask.dtype == "bool" else _cast(mask, q.dtype)
+    return ops.attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=enable_gqa)
 
 
 def _shape_of(x: Tensor, shape: Sequence[int]) -> Tensor:

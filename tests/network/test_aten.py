@@ -30,6 +30,13 @@ FAMILIES = {
         lambda x: torch.linalg.vector_norm(x, -float("inf"), 1), lambda x: F.normalize(x, dim=1),
         lambda x: (x > 1).any(-1), lambda x: (x > -3).all(1, keepdim=True), torch.any, lambda x: x.all(),
     ],
+    "attention": [
+        lambda x: F.scaled_dot_product_attention(x, x[:, :2], x[:, 2:], is_causal=True, enable_gqa=True),
+        lambda x: F.scaled_dot_product_attention(x, x[:, :1], x[:, 1:2], enable_gqa=True, scale=0.3),
+        lambda x: F.scaled_dot_product_attention(x, x, x, x[0, 0] > 0.8),  # some rows see nothing
+        lambda x: F.scaled_dot_product_attention(x, x, x, x[:, :1]),
+        lambda x: F.scaled_dot_product_attention(x, x[:, :1], x[:1], x[0, 0] > 0),
+    ],
     "sizes": [
         lambda x: F.interpolate(x, (9, 5)), lambda x: F.interpolate(x, scale_factor=1.7),
         lambda x: F.interpolate(x, (9, 5), mode="bilinear"),
