@@ -195,6 +195,20 @@ def _addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) ->
     return ops.add(_matmul(a, b), c)
 
 
+def _scaled_mm(
+    a: Tensor, b: Tensor, scale_a: Any, scale_b: Any, bias: Any = None, scale_result: Any = None,
+    out_dtype: Any = None, use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    """Of float8, with sums in float32: fewer bits are for `BuildOptions` to allow."""
+    narrow = any(isinstance(one, Tensor) and one.dtype != "float32" for one in (scale_a, scale_b))  # those of blocks
+    if scale_result is not None or narrow:
+        raise NotExpressedError("a product with a scale of its result, or with scales that are no float32")
+    product = ops.matmul(_cast(a, "float32"), _cast(b, "float32"))
+    scaled = ops.mul(ops.mul(product, scale_a), scale_b)
+    scaled = scaled if bias is None else ops.add(scaled, _cast(bias, "float32"))
+    return _to(scaled, out_dtype or a.dtype)
+
+
 def _attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Any = None, dropout: float = 0.0, causal: bool = False, *,
     scale: float | None = None, enable_gqa: bool = False,
@@ -357,6 +371,7 @@ TABLE: dict[str, Function] = {
     "cross_entropy_loss": _cross_entropy,
     "im2col": ops.unfold, "unfold": ops.unfold_copy, "repeat": lambda x, times: ops.repeat(x, tuple(times)),
     "linear": ops.linear, "matmul": _matmul, "mm": _matmul, "bmm": _matmul, "addmm": _addmm, "baddbmm": _addmm,
+    "_scaled_mm": _scaled_mm,
     "scaled_dot_product_attention": _attention,
     "view": _shape_of, "reshape": _shape_of, "_unsafe_view": _shape_of, "squeeze": _without, "unsqueeze": _with,
     "permute": lambda x, dims: ops.permute(x, tuple(dims)), "transpose": _transpose,

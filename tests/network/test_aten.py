@@ -104,6 +104,24 @@ def test_rms_norm_has_the_eps_of_its_dtype():
     np.testing.assert_allclose(rg.compile(model, (x,), "cpu", profile=False)(x), model(x).detach(), rtol=1e-12)
 
 
+SCALES = {"numbers": ((), ()), "rows and columns": ((32, 1), (1, 48))}
+
+
+@pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES)
+@pytest.mark.parametrize("out_dtype", [torch.bfloat16, torch.float32, None])
+def test_a_scaled_product_of_float8_is_torchs(scales, out_dtype):
+    torch.manual_seed(0)
+    a, b = (torch.randn(shape).to(torch.float8_e4m3fn) for shape in ((32, 64), (48, 64)))
+    one, other = (torch.rand(shape) for shape in scales)
+    model = All([lambda x: torch._scaled_mm(x, b.t(), one, other, out_dtype=out_dtype)]).eval()
+    made = rg.compile(model, (a,), "cpu", profile=False)
+    assert [layer.reason for layer in made.layers if layer.kernel is None] == []
+    (found,), (wanted,) = made(a), model(a)
+    assert found.dtype == wanted.dtype
+    steps = {torch.float32: 2.0**-20, torch.bfloat16: 2.0**-7, torch.float8_e4m3fn: 2.0**-3}[found.dtype]
+    np.testing.assert_allclose(found.float().numpy(), wanted.float().numpy(), rtol=steps, atol=steps)
+
+
 def test_a_cast_to_float8_has_torch_s_largest_number():
     x = torch.tensor([465.0, -1e9, 1.0, float("nan")])
     model = All([lambda v: v.to(torch.float8_e4m3fn).to(torch.float32)])
