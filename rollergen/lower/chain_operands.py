@@ -6,18 +6,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rollergen.expr.chains import ROW, SUM
-from rollergen.expr.index import Index
-from rollergen.expr.values import Binary, Cast, Load, Partial, Select, Unary, Value, Var, walk
+from rollergen.expr.index import Bounds, Index
+from rollergen.expr.values import Binary, Cast, Const, Load, Partial, Select, Unary, Value, Var, walk
 from rollergen.lower.arithmetic import Scope, evaluate
 from rollergen.lower.elements import Access, read_at
-from rollergen.lower.expressions import Element, Expr, Inside, Name, Operation, Pointer, Read, position, register_dtype
+from rollergen.lower.expressions import (
+    Element,
+    Expr,
+    Inside,
+    Name,
+    Number,
+    Operation,
+    Pointer,
+    Read,
+    position,
+    register_dtype,
+)
 from rollergen.lower.fills import turn
 from rollergen.lower.ir import PRIVATE, Write
 from rollergen.lower.masks import in_lanes
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place, clipped, when_all
 from rollergen.lower.writer import Writer
-from rollergen.program.chains import ChainRoles, ChainTile
+from rollergen.program.chains import ChainRoles, ChainTile, turned_loads
 from rollergen.program.rprogram import GRID, UNROLL
 
 _F32 = "float32"
@@ -43,7 +54,9 @@ class ChainPlaces:
         self.first_row = (Index.axis(nest.variables[grid[0]]) * tile.rows).simplify(out.ranges)
         self.rows_left = Index((), tile.rows)
         self.row_range = self.first_row, self.first_row + (tile.rows - 1)
-        self._rows: list[Index] = []
+        self._begin = _ZERO
+        size = tile.keys * tile.rows
+        self._turned = {one: out.array("turned", PRIVATE, one.dtype, size, 64) for one in turned_loads(nest.op, roles)}
         if self.overhangs:
             left = self.first_row * -1 + self.extent
             low, high = left.bounds(out.ranges)
@@ -84,20 +97,56 @@ class ChainPlaces:
         offset = load.offset().substitute(axes).simplify(self.out.ranges)
         return read_at(self.out, Access(self.nest.parameters[load.buffer.name], offset), offset, 1)
 
+    def turn_block(self, begin: Index, count: Index) -> None:
+        """Loads of every row and key (`turned_loads`) of the block of ``count`` keys from ``begin`` on, to arrays
+        [key][row]."""
+        self._begin = begin
+        for load, array in self._turned.items():
+            self._turn_load(load, array, count)
+
+    def _turn_load(self, load: Load, array: Pointer, count: Index) -> None:
+        out, lanes, rows, key = self.out, self.tile.lanes, self.roles.rows, self.roles.key
+        pointer, dtype = self.nest.parameters[load.buffer.name], load.dtype
+        squares = (count // lanes).simplify(out.ranges)
+        most = squares.bounds(out.ranges)[1]
+        of_row = [self.existing(self.first_row + number) for number in range(self.tile.rows)]
+        at = lambda row, number: load.offset().substitute({**self.place().axes, rows: row, key: self._begin + number})
+        for v in range(self.tile.vectors if most else 0):
+            with out.loop(out.names.fresh("square"), number_of(squares, out.ranges), (0, most - 1)) as square:
+                held = out.register("square_rows", dtype, (lanes,), lanes)
+                element = lambda number, held=held: Element(held, (Index((), number),), dtype, lanes)
+                for number, row in enumerate(of_row[v * lanes : (v + 1) * lanes]):
+                    value = Read(*out.place(pointer, at(row, square * lanes).simplify(out.ranges)), dtype, lanes)
+                    out.assign(element(number), value)
+                turn(out, held, dtype, lanes)
+                for number in range(lanes):
+                    place = (square * lanes + number) * self.tile.rows + v * lanes
+                    out.write(Write(array, place, element(number), aligned=True))
+        start, stop = number_of(squares * lanes, out.ranges), number_of(count, out.ranges)
+        if start != stop:
+            with out.loop(out.names.fresh(key), stop, (0, self.tile.keys - 1), start=start) as here:
+                for lane, row in enumerate(of_row):
+                    value = Read(*out.place(pointer, at(row, here).simplify(out.ranges)), dtype)
+                    out.write(Write(array, here * self.tile.rows + lane, value))
+
     def _gathered(self, load: Load, axes: Axes) -> Expr:
-        """An element of each lane's row, through an array."""
+        """An element of each lane's row, turned before (`turn_block`), or through an array."""
         lane = self.nest.lane
         assert lane is not None
+        if load in self._turned:
+            row = axes[self.roles.rows].substitute({lane.variable: Index()}) - self.first_row
+            place = ((axes[self.roles.key] - self._begin) * self.tile.rows + row).simplify(self.out.ranges)
+            return Read(self._turned[load], place, load.dtype, lane.width, aligned=True)
         out, dtype = self.out, register_dtype(load.dtype)
         array = out.array("lanes", PRIVATE, dtype, lane.width, 64)
         row = axes[self.roles.rows]
         for number in range(lane.width):
             at = row.substitute({lane.variable: Index((), number)})
-            here = {**axes, self.roles.rows: self._existing(at)}
+            here = {**axes, self.roles.rows: self.existing(at)}
             out.write(Write(array, Index((), number), self._element(load, here)))
         return Read(array, Index(), dtype, lane.width, aligned=True)
 
-    def _existing(self, row: Index) -> Index:
+    def existing(self, row: Index) -> Index:
         """The row, or the last one where it lies beyond."""
         if not self.overhangs:
             return row
@@ -109,10 +158,16 @@ class ChainPlaces:
         return self.first_row + self.out.integer("row", value, (0, self.tile.rows - 1))
 
 
+def number_of(index: Index, ranges: Mapping[str, Bounds]) -> int | Expr:
+    """An index as a loop's end."""
+    return index.const if not index.terms else position(index, ranges)
+
+
 def turned_queries(
-    places: ChainPlaces, queries: Value, array: Callable[[str, int], Pointer]
+    places: ChainPlaces, queries: Value, array: Callable[[str, int], Pointer], scale: float
 ) -> Pointer:
-    """The queries of the tile in an array [inner][row], in which a vector is one element of neighbouring rows."""
+    """The queries of the tile, times ``scale``, in an array [inner][row], in which a vector is one element of
+    neighbouring rows."""
     out, roles, tile, nest = places.out, places.roles, places.tile, places.nest
     sizes = [nest.extents[axis] for axis in roles.inner]
     count = 1
@@ -125,21 +180,26 @@ def turned_queries(
         offset = queries.offset()
         if offset.coefficient(last) == 1 and last not in offset.without(last).axes():
             whole = sizes[-1] // tile.lanes
-            _turn_in(places, queries, target, whole)
+            _turn_in(places, queries, target, whole, scale)
     left = count - whole * tile.lanes
     if left:
         with out.loop(out.names.fresh("row"), tile.rows, (0, tile.rows - 1)) as number:
-            row = places._existing(places.first_row + number)
+            row = places.existing(places.first_row + number)
             with out.loop(out.names.fresh(last), count, (0, count - 1), start=whole * tile.lanes) as flat:
                 inner, rest = {}, flat
                 for axis, size in zip(reversed(roles.inner), reversed(sizes), strict=True):
                     inner[axis], rest = (rest % size).simplify(out.ranges), (rest // size).simplify(out.ranges)
                 value = evaluate(out, places.scope(places.place(), inner=inner, row=row), queries)
-                out.write(Write(target, flat * tile.rows + number, value))
+                out.write(Write(target, flat * tile.rows + number, _scaled(value, scale)))
     return target
 
 
-def _turn_in(places: ChainPlaces, queries: Load, target: Pointer, whole: int) -> None:
+def _scaled(value: Expr, scale: float) -> Expr:
+    factor = Number(scale, value.dtype, value.lanes)
+    return value if scale == 1.0 else Operation("mul", (value, factor), value.dtype, value.lanes)
+
+
+def _turn_in(places: ChainPlaces, queries: Load, target: Pointer, whole: int, scale: float) -> None:
     """Squares of as many rows as lanes, turned in registers."""
     out, tile, last = places.out, places.tile, places.roles.inner[-1]
     lanes = tile.lanes
@@ -148,11 +208,11 @@ def _turn_in(places: ChainPlaces, queries: Load, target: Pointer, whole: int) ->
         with out.loop(out.names.fresh("square"), whole, (0, whole - 1)) as square:
             rows = out.register("square_rows", _F32, (lanes,), lanes)
             for number in range(lanes):
-                row = places._existing(places.first_row + v * lanes + number)
+                row = places.existing(places.first_row + v * lanes + number)
                 axes = {**places.place().axes, places.roles.rows: row, last: square * lanes}
                 offset = queries.offset().substitute(axes).simplify(out.ranges)
                 value = Read(*out.place(pointer, offset), _F32, lanes)
-                out.assign(Element(rows, (Index((), number),), _F32, lanes), value)
+                out.assign(Element(rows, (Index((), number),), _F32, lanes), _scaled(value, scale))
             turn(out, rows, _F32, lanes)
             for number in range(lanes):
                 at = (square * lanes + number) * tile.rows + v * lanes
@@ -163,6 +223,7 @@ def finished_results(places: ChainPlaces, result: Value, sums: Pointer, pair: tu
     """The results of all rows and columns: in the array of the sums, then in the output."""
     out, tile, nest, roles = places.out, places.tile, places.nest, places.roles
     lanes, columns = tile.lanes, nest.extents[roles.column]
+    result = _by_reciprocals(result)
     for v in range(tile.vectors):
         register = lambda name, v=v: Element(name, (Index((), v),), _F32, lanes)
         known: dict[tuple[str, int], Expr] = {}
@@ -185,6 +246,19 @@ def finished_results(places: ChainPlaces, result: Value, sums: Pointer, pair: tu
             here = places.scope(places.place(v=v, column=at), lanes=True, partials=known, variables=variables)
             out.write(Write(sums, offset, in_lanes(evaluate(out, here, body), lanes), aligned=True))
     _store(places, sums)
+
+
+_TOTAL = Partial(ROW, _F32, 1)
+
+
+def _by_reciprocals(value: Value) -> Value:
+    """Divisions by a row's sum of weights as multiplications by one reciprocal of each row: a division costs ten times
+    as much.  The sum is at least 1, as the largest score weighs 1, or it is 0 or NaN, and so are both."""
+    children = value.children()
+    value = value.with_children(tuple(map(_by_reciprocals, children))) if children else value
+    if isinstance(value, Binary) and value.op == "div" and value.b == _TOTAL and value.dtype == _F32:
+        return Binary("mul", value.a, Binary("div", Const(1.0, _F32), _TOTAL, _F32), _F32)
+    return value
 
 
 def _of_rows(value: Value) -> list[Value]:

@@ -10,15 +10,16 @@ results, turned back
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rollergen.expr.chains import ROW, SCORE
-from rollergen.expr.index import Bounds, Index
+from rollergen.expr.index import Index
 from rollergen.expr.ruled_out import scores_of_whole_blocks
-from rollergen.expr.values import Binary, Value
+from rollergen.expr.values import Binary, Const, Partial, Select, Value
 from rollergen.lower.arithmetic import evaluate
-from rollergen.lower.chain_operands import ChainPlaces, finished_results, turned_queries
+from rollergen.lower.chain_operands import ChainPlaces, finished_results, number_of, turned_queries
 from rollergen.lower.context import Context
 from rollergen.lower.expressions import (
     Broadcast,
@@ -33,7 +34,8 @@ from rollergen.lower.expressions import (
 )
 from rollergen.lower.ir import PRIVATE, Write
 from rollergen.lower.masks import in_lanes, select
-from rollergen.lower.maths import exp_below
+from rollergen.lower.maths import LOG2E, exp2_below, exp_below
+from rollergen.lower.online import scaled_score
 from rollergen.lower.place import clipped, conjunction, when_all
 from rollergen.lower.writer import Nested
 from rollergen.program.chains import chain_factors, key_bounds, steps_of, tile_of_chain
@@ -63,11 +65,12 @@ class _Chain:
         self.roles, self.tile = tile_of_chain(self.stage)
         self.factors = chain_factors(self.op)
         self.pair = next((one for one in self.op.reductions if one.name == ROW), None)
+        self.score, self.whole_score, self.scale = self._scores()
         self.places = ChainPlaces(self.out, self.nest, self.roles, self.tile)
         extents, rows = self.op.extents(), self.tile.rows
         self.columns, self.keys = extents[self.roles.column], extents[self.roles.key]
         array = lambda wish, elements: self.out.array(wish, PRIVATE, _F32, elements, 4 * self.tile.lanes)
-        self.queries = turned_queries(self.places, self.factors.queries, array)
+        self.queries = turned_queries(self.places, self.factors.queries, array, self.scale)
         self.scores: Pointer = array("scores", self.tile.keys * rows)
         self.sums: Pointer = array("sums", self.columns * rows)
         self.vectors = range(self.tile.vectors)
@@ -88,7 +91,22 @@ class _Chain:
             first = number * self.tile.keys
             self._write_block(_Block(first, self._count(first)))
         pair = None if self.pair is None else (self.largest, self.total)
+        for v in self.vectors if pair and self.scale != 1.0 else []:
+            largest = self._element(self.largest, v)
+            out.assign(largest, Operation("mul", (largest, self._number(1 / self.scale)), _F32, self.tile.lanes))
         finished_results(self.places, self.op.result, self.sums, pair)
+
+    def _scores(self) -> tuple[Value, Value, float]:
+        """(what becomes of a product, where all keys of a block are seen, what queries are multiplied by first).
+
+        Where scores are products times a number, so are queries, and log2(e) with them: weights are powers of two."""
+        if self.pair is None:
+            return self._weight(), self._weight(), 1.0
+        every = self.pair.bodies[0], scores_of_whole_blocks(self.op)
+        (score, factor), (whole, other) = map(scaled_score, every)
+        if factor == other and _is_product(score) and _is_product(whole):
+            return score, whole, factor * LOG2E
+        return *every, 1.0
 
     def _registers(self, wish: str, value: float | int) -> str:
         name = self.out.register(wish, _F32, (self.tile.vectors,), self.tile.lanes)
@@ -111,7 +129,7 @@ class _Chain:
         most = steps_of(self.keys, self.tile.keys)
         first = self._common(inner.first, most, lambda index: index // self.tile.keys, least=True)
         end = ((self.behind + (self.tile.keys - 1)) // self.tile.keys).simplify(out.ranges)
-        return 0 if first is None else out.let("first", first), _number_of(end, out.ranges)
+        return 0 if first is None else out.let("first", first), number_of(end, out.ranges)
 
     def _keys_end(self) -> Index:
         """How many keys are run: up to the last one that some row sees, in whole groups."""
@@ -149,20 +167,19 @@ class _Chain:
         return self.out.integer("count", value, (1, self.tile.keys))
 
     def _write_block(self, block: _Block) -> None:
-        assert self.stage.inner is not None
+        self.places.turn_block(block.begin, block.count)
         if self.pair is None:
-            self._write_scores(block, self._weight())
+            self._write_scores(block, self.score)
         else:
             new = self._registers_of("new", self.largest)
-            score = self.pair.bodies[0]
             whole = self._is_whole(block)
             if whole is None:
-                self._write_scores(block, score, new)
+                self._write_scores(block, self.score, new)
             else:
                 with self.out.when(whole):
-                    self._write_scores(block, scores_of_whole_blocks(self.op), new)
+                    self._write_scores(block, self.whole_score, new)
                 with self.out.otherwise():
-                    self._write_scores(block, score, new)
+                    self._write_scores(block, self.score, new)
             self._write_weights(block, new)
         size, rest = self.tile.columns, self.columns % self.tile.columns
         steps = self.columns // size
@@ -205,7 +222,7 @@ class _Chain:
         groups = (block.count // size).simplify(out.ranges)
         most = groups.bounds(out.ranges)[1]
         if most:
-            with out.loop(out.names.fresh("group"), _number_of(groups, out.ranges), (0, most - 1)) as at:
+            with out.loop(out.names.fresh("group"), number_of(groups, out.ranges), (0, most - 1)) as at:
                 self._write_group(block, at * size, size, score, new)
         rest = self.keys % size
         if rest and self.tile.keys % size == 0:  # of the last block alone
@@ -213,8 +230,8 @@ class _Chain:
             with when_all(out, [Inside(left, 1, None)]):
                 self._write_group(block, groups * size, rest, score, new)
         elif rest or self.tile.keys % size:
-            name, start = out.names.fresh(self.roles.key), _number_of(groups * size, out.ranges)
-            with out.loop(name, _number_of(block.count, out.ranges), (0, self.tile.keys - 1), start=start) as at:
+            name, start = out.names.fresh(self.roles.key), number_of(groups * size, out.ranges)
+            with out.loop(name, number_of(block.count, out.ranges), (0, self.tile.keys - 1), start=start) as at:
                 self._write_group(block, at, 1, score, new)
 
     def _write_group(self, block: _Block, at: Index, size: int, score: Value, new: str | None) -> None:
@@ -264,19 +281,20 @@ class _Chain:
     def _write_weights(self, block: _Block, new: str) -> None:
         """Scores become weights; ``shrink`` is what sums of earlier blocks shrink by."""
         out, lanes = self.out, self.tile.lanes
+        power = exp_below if self.scale == 1.0 else exp2_below
         self.shrink = out.register("shrink", _F32, (self.tile.vectors,), lanes)
         for v in self.vectors:
             largest, total, most = (self._element(name, v) for name in (self.largest, self.total, new))
             below = Operation("sub", (largest, most), _F32, lanes)
-            out.assign(self._element(self.shrink, v), exp_below(out, out.atom("below", below)))
+            out.assign(self._element(self.shrink, v), power(out, out.atom("below", below)))
             out.assign(total, Operation("mul", (total, self._element(self.shrink, v)), _F32, lanes))
             out.assign(largest, most)
         name = out.names.fresh(self.roles.key)
-        with out.loop(name, _number_of(block.count, out.ranges), (0, self.tile.keys - 1)) as at:
+        with out.loop(name, number_of(block.count, out.ranges), (0, self.tile.keys - 1)) as at:
             for v in self.vectors:
                 score = self._read(self.scores, at, v)
                 below = Operation("sub", (score, self._element(self.largest, v)), _F32, lanes)
-                weight = out.let("weight", exp_below(out, out.atom("below", below)))
+                weight = out.let("weight", power(out, out.atom("below", below)))
                 total = self._element(self.total, v)
                 out.assign(total, Operation("add", (total, weight), _F32, lanes))
                 out.write(Write(self.scores, self._at(at, v), weight, aligned=True))
@@ -297,7 +315,7 @@ class _Chain:
         first, *others = self.factors.weighed
         for one in others:
             first = _product(first, one)
-        with out.loop(name, _number_of(block.count, out.ranges), (0, self.tile.keys - 1)) as at:
+        with out.loop(name, number_of(block.count, out.ranges), (0, self.tile.keys - 1)) as at:
             weights = [out.let("weight", self._read(self.scores, at, v)) for v in self.vectors]
             for u in range(size):
                 scope = places.scope(places.place(key=block.begin + at, column=begin + u))
@@ -309,13 +327,16 @@ class _Chain:
                 out.write(Write(self.sums, self._at(begin + u, v), self._element(held, u, v), aligned=True))
 
 
+def _is_product(score: Value) -> bool:
+    """Whether a score is the product itself, or -inf."""
+    if isinstance(score, Select):
+        sides = [side for side in (score.a, score.b) if not (isinstance(side, Const) and side.value == -math.inf)]
+        return len(sides) == 1 and _is_product(sides[0])
+    return isinstance(score, Partial) and score.name == SCORE
+
+
 def _product(a: Value, b: Value) -> Value:
     return Binary("mul", a, b, a.dtype)
-
-
-def _number_of(index: Index, ranges: Mapping[str, Bounds]) -> int | Expr:
-    """An index as a loop's end."""
-    return index.const if not index.terms else position(index, ranges)
 
 
 def _picked(order: str, a: Expr, b: Expr) -> Expr:

@@ -27,6 +27,8 @@ _FIELD = 1.5 * 2**23 + 127
 _EXP = (0.5, 0.166665769, 0.0416665545, 0.00836319488, 0.00139262034)
 # (2^f - 1) / f on |f| <= 1/2
 _EXPM1_2 = (0.69314718246, 0.240226492286, 0.0555035732687, 0.00961823761463, 0.00133907352574, 0.000154035122250)
+# the same with one term fewer, whose errors vanish beside those of a rounded exponent
+_EXPM1_2_SHORT = (0.693146977599, 0.240222420846, 0.0555073374357, 0.00967151268814, 0.00132647272469)
 # erf(x) = x P(x) / (x P(x) + Q(x)) on 0 <= x <= 3.93: benches/minimax.py
 _ERF_LAST = 3.93
 _ERF_P = (1.98515546, -0.403946966, 0.302173346, 0.0908700973, 0.0357043296, 0.0024927035, 0.0131545905, -0.00325843319,
@@ -79,6 +81,13 @@ def exp_below(out: Writer, x: Expr) -> Expr:
     if name is None:
         return use(out.functions, _exp_below, "exp_below", x)
     return Call(name, (Operation("mul", (x, Number(LOG2E, x.dtype, x.lanes)), x.dtype, x.lanes),), x.dtype, x.lanes)
+
+
+def exp2_below(out: Writer, x: Expr) -> Expr:
+    """2^x of float32, of differences to the largest of a row, which are 0 at least once and never above; errs by less
+    than three units of 2^-24 of itself."""
+    name = out.native.get("exp2_approx")
+    return use(out.functions, _exp2_below, "exp2_below", x) if name is None else Call(name, (x,), x.dtype, x.lanes)
 
 
 def _of_lanes(most: int, functions: dict[str, Function], name: str, *operands: Expr) -> Expr:
@@ -170,6 +179,12 @@ def _exp_below(b: Body, x: Expr) -> Expr:
     c = b.let("c", b.where("lt", x, -88.0, -88.0, x))
     power, f = _power_of_two(b, b.let("u", b.mul(c, LOG2E)))
     return b.mul(b.polynomial(f, (1.0, *_EXPM1_2)), power)
+
+
+def _exp2_below(b: Body, x: Expr) -> Expr:
+    """2^x of x <= 0; what is below 2^-126 is 0."""
+    power, f = _power_of_two(b, b.let("c", b.where("lt", x, -127.0, -127.0, x)))
+    return b.mul(b.polynomial(f, (1.0, *_EXPM1_2_SHORT)), power)
 
 
 def _tanh(b: Body, x: Expr) -> Expr:

@@ -10,7 +10,7 @@ from rollergen.expr.chains import split_factors
 from rollergen.expr.index import Index
 from rollergen.expr.reductions import free_axes
 from rollergen.expr.tensor_op import TensorOp
-from rollergen.expr.values import Value, loads, multiplied
+from rollergen.expr.values import Load, Value, loads, multiplied
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL, Loop, Stage
 
 
@@ -73,6 +73,19 @@ def read_columns(op: TensorOp, column: str) -> int:
     weighed = loads(*chain_factors(op).weighed)
     bounds = [bound.high for load in weighed for bound in load.guard if bound.index == Index.axis(column)]
     return min([op.axis(column).extent, *bounds])
+
+
+def turned_loads(op: TensorOp, roles: ChainRoles) -> tuple[Load, ...]:
+    """What scores read of each row and key where a row's keys lie side by side (masks): it is turned before a block of
+    keys, so that rows do."""
+    values = [body for one in op.reductions[1:-1] for body in one.bodies] or list(chain_factors(op).weights)
+    return tuple(load for load in dict.fromkeys(loads(*values)) if _is_turned(load, roles))
+
+
+def _is_turned(load: Load, roles: ChainRoles) -> bool:
+    offset = load.offset()
+    beside = offset.coefficient(roles.key) == 1 and roles.key not in offset.without(roles.key).axes()
+    return beside and roles.rows in offset.axes() and load.dtype in ("bool", "float32") and not load.guard
 
 
 def _axes(values: Iterable[Value]) -> frozenset[str]:

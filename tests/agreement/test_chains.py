@@ -65,13 +65,17 @@ def test_tails_of_every_size_agree(shape, name):
 
 
 @pytest.mark.parametrize("name", ["cpu", "cortex-a53"])
-def test_vectors_of_8_and_of_4_lanes_agree(name):
+@pytest.mark.parametrize("mask", [None, "bool", "float32"])
+def test_vectors_of_8_and_of_4_lanes_agree(name, mask):
     spec = load_device(name)
-    expr = attention(*operands(2, 21, 30, 12, 10, 1), SCORES["causal"])
+    q, k, v = operands(2, 21, 30, 12, 10, 1)
+    masks = [T("m", (21, 30), mask)] if mask else []
+    expr = rg.ops.scaled_dot_product_attention(q, k, v, *masks, is_causal=True, enable_gqa=True)
     made = program(expr, spec, (2, 16, 4, 4))
     arrays = arrays_of(made)
     assert made.stages[0].compute.lanes in (4, 8)
-    for got in (interpret(made, arrays, spec).outputs["out"], run_opencl(made, arrays, spec)["out"]):
+    (out,) = [one.name for one in made.outputs]
+    for got in (interpret(made, arrays, spec).outputs[out], run_opencl(made, arrays, spec)[out]):
         np.testing.assert_allclose(got, expr.evaluate(*[arrays[b.name] for b in made.inputs]), rtol=1e-5, atol=1e-5)
 
 
@@ -139,6 +143,12 @@ def test_hostile_scores(name):
     arrays = arrays_of(made)
     HOSTILE[name](arrays["q"], arrays["k"])
     agree(expr, made, arrays, tolerance=2e-3 if name == "large" else 2e-5)  # exp of differences of numbers near 1e5
+
+
+def test_keys_behind_the_last_that_a_row_sees_are_not_read_by_groups_side_by_side():
+    made = program(attention(*operands(1, 64, 64, 16, 16, 1), SCORES["causal"]), device("cpu"), (1, 64, 4, 4))
+    (read,) = [one.transactions for one in traffic(made.stages[0], 64) if one.tensor == "k"]
+    assert read == 16 + 32 + 48 + 64  # a key is a transaction; 16 rows a block
 
 
 def test_blocks_that_a_mask_rules_out_are_not_read():

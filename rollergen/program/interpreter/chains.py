@@ -43,7 +43,8 @@ def run_chain_block(run: StageRun, number: int) -> None:
     held = _identities(op.reductions[1:])
     for begin in range(0, extents[block.key], block.key_count):
         if _is_run(stage.inner.first, stage.inner.last, own, begin, begin + block.key_count):
-            end = min(begin + block.key_count, _keys_end(stage.inner.last, own, block.key_step), extents[block.key])
+            behind = _keys_end(stage.inner.last, own, block.key_step, extents[block.key])
+            end = min(begin + block.key_count, behind)
             own[block.key] = _along(1, begin, end)
             _add_block(run, own, held)
     result = evaluate(op.result, _scope(run, own, held))
@@ -74,10 +75,9 @@ def _is_run(
     return not (early or late)
 
 
-def _keys_end(last: tuple[Index, ...], own: Axes, step: int) -> float:
-    """The multiple of `step` behind the last key that some row sees."""
-    ends = [(int(np.max(index.evaluate(own))) // step + 1) * step for index in last]
-    return min(ends, default=np.inf)
+def _keys_end(last: tuple[Index, ...], own: Axes, step: int, extent: int) -> int:
+    """The multiple of `step` behind the last key that some row sees; `extent`: keys that exist."""
+    return min([extent, *[(int(np.max(index.evaluate(own))) // step + 1) * step for index in last]])
 
 
 def _scope(run: StageRun, axes: Axes, partials: Partials) -> Scope:

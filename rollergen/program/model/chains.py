@@ -16,7 +16,7 @@ from rollergen.expr.chains import ROW
 from rollergen.expr.stages import size_bytes
 from rollergen.expr.values import Binary, Select, Unary, Value, loads, walk
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
-from rollergen.program.chains import ChainRoles, ChainTile, chain_factors, steps_of, tile_of_chain
+from rollergen.program.chains import ChainRoles, ChainTile, chain_factors, steps_of, tile_of_chain, turned_loads
 from rollergen.program.model.chain_work import chain_flops, chain_work
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.launching import calling_thread, launch_us
@@ -119,14 +119,16 @@ def _within_a_block(stage: Stage, device: Device, costs: Costs) -> list[Limit]:
 
 
 def _function_clocks(stage: Stage, roles: ChainRoles, tile: ChainTile, fma: Instruction, costs: Costs) -> float:
-    """Clocks that one vector of scores takes: what is computed of it, element by element where rows are gathered."""
+    """Clocks that one vector of scores takes: what is computed of it, what is turned for it, and element by element
+    where rows are gathered."""
     pair = next((one for one in stage.op.reductions if one.name == ROW), None)
     values = (pair.bodies[0],) if pair is not None else chain_factors(stage.op).weights
     slots = sum(costs.operation(node.op) if isinstance(node, (Unary, Binary)) else 1.0 for node in _operations(values))
     if pair is not None:
         slots += costs.operation("exp_below") + 4  # the larger one, the difference, the sum
-    gathered = sum(roles.rows in load.axes() for load in loads(*values))
-    moved = 2 / (costs.store_ports or 1.0)
+    read, turned = {load for load in loads(*values) if roles.rows in load.axes()}, turned_loads(stage.op, roles)
+    gathered = len(read - {*turned})
+    moved = 2 / (costs.store_ports or 1.0) + len(turned) * (np.log2(tile.lanes) + 2)
     return slots / fma.per_clock + moved + gathered * tile.lanes * (costs.gather_clocks or 1.0)
 
 
