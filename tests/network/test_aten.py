@@ -122,6 +122,21 @@ def test_a_scaled_product_of_float8_is_torchs(scales, out_dtype):
     np.testing.assert_allclose(found.float().numpy(), wanted.float().numpy(), rtol=steps, atol=steps)
 
 
+def test_products_of_and_with_int8_are_torchs():
+    torch.manual_seed(0)
+    weights, scales = torch.randint(-128, 128, (48, 64), dtype=torch.int8), torch.rand(48)
+    models = {
+        lambda x: torch._int_mm(x, weights.t()): torch.randint(-128, 128, (32, 64), dtype=torch.int8),
+        lambda x: torch._weight_int8pack_mm(x, weights, scales): torch.randn(5, 64),
+    }
+    for function, x in models.items():
+        made = rg.compile(All([function]).eval(), (x,), "cpu", profile=False)
+        assert [layer.reason for layer in made.layers if layer.kernel is None] == []
+        (found,), wanted = made(x), function(x)
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-5, atol=2e-3)
+
+
 def test_a_cast_to_float8_has_torch_s_largest_number():
     x = torch.tensor([465.0, -1e9, 1.0, float("nan")])
     model = All([lambda v: v.to(torch.float8_e4m3fn).to(torch.float32)])
