@@ -9,6 +9,7 @@ struct launch {
     word function, arguments, context, groups;
     word alone; /* its groups are the caller's */
     word last;  /* of the job */
+    word backwards; /* from its last group to its first */
     word took;  /* ticks of the job at its call before, kept in its first launch */
     word apart[8], next;
     word apart_too[8], done;
@@ -55,7 +56,8 @@ static void futex(global word *place, word operation, word value)
  * this function (128 bytes, System V's red zone). */
 static void call(global struct launch *launch, word group)
 {
-    word function = launch->function, arguments = launch->arguments, context = launch->context, x = group;
+    word function = launch->function, arguments = launch->arguments, context = launch->context;
+    word x = launch->backwards ? launch->groups - 1 - group : group;
     __asm__ volatile(
         "movq %%rsp, %%r12; subq $128, %%rsp; andq $-64, %%rsp; xorl %%ecx, %%ecx; xorl %%r8d, %%r8d;"
         " call *%%rax; movq %%r12, %%rsp"

@@ -46,7 +46,8 @@ class _Launch(ctypes.Structure):
 
     _fields_ = (
         ("function", ctypes.c_void_p), ("arguments", ctypes.POINTER(ctypes.c_void_p)), ("context", ctypes.c_void_p),
-        ("groups", _WORD), ("alone", _WORD), ("last", _WORD), ("took", _WORD),
+        ("groups", _WORD), ("alone", _WORD), ("last", _WORD),
+        ("backwards", _WORD), ("took", _WORD),
         ("apart", _APART), ("next", _WORD), ("apart_too", _APART), ("done", _WORD),
     )  # fmt: skip
 
@@ -101,7 +102,7 @@ class Pool:
         job = array_of(_Launch, len(launches))()
         for launch, one in zip(job, launches, strict=True):
             launch.function, launch.arguments, launch.context = one.function, one.addresses, ctypes.addressof(_CONTEXT)
-            launch.groups, launch.alone = one.groups, one.alone
+            launch.groups, launch.alone, launch.backwards = one.groups, one.alone, one.backwards
         job[-1].last = True
         return job
 

@@ -49,12 +49,13 @@ def object_of(name: str) -> str | None:
 
 class WorkGroups(NamedTuple):
     """One launch.  ``function``: the address of its code; ``addresses[i]``: of its i-th argument, to be set before it
-    runs; ``alone``: all its groups are the calling thread's."""
+    runs; ``alone``: all its groups are the calling thread's; ``backwards``: it begins with its last group."""
 
     function: int
     addresses: ctypes.Array[ctypes.c_void_p]
     groups: int
     alone: bool
+    backwards: bool = False
 
 
 def work_groups(

@@ -16,6 +16,7 @@ from rollergen.kernel import Kernel
 from rollergen.network.ahead import CompilingAhead
 from rollergen.network.layouts import Laid, laid_out
 from rollergen.network.partition import Step, steps_of
+from rollergen.network.repeated import in_blocks
 from rollergen.store.keys import expression_text
 
 UNMEASURED = 2
@@ -63,18 +64,19 @@ def texts_of(target: Device) -> Callable[[Step], str]:
 
 def kernels_of(
     target: Device, settings: dict[str, Any], ahead: CompilingAhead | None = None
-) -> Callable[[Step], Kernel]:
+) -> Callable[..., Kernel]:
     """Gives a step's kernel; those that one kernel can run have the same.  ``settings``: of their builds; ``ahead``:
-    what compiles them meanwhile."""
+    what compiles them meanwhile; ``both_ways``: whether its blocks are walked in both directions."""
     text_of = texts_of(target)
-    kernels: dict[str, Kernel] = {}
+    kernels: dict[tuple[str, bool], Kernel] = {}
 
-    def kernel_of(step: Step) -> Kernel:
-        key = text_of(step)
+    def kernel_of(step: Step, both_ways: bool = False) -> Kernel:
+        key = text_of(step), both_ways
         if key not in kernels:
             assert step.defined is not None
             expression, given = step.defined()
-            kernels[key] = build(expression, target, inputs=given, **settings)
+            own = in_blocks(settings, target) if both_ways else settings
+            kernels[key] = build(expression, target, inputs=given, **own)
             if ahead is not None:
                 ahead.begin(kernels[key])
         return kernels[key]

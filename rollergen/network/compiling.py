@@ -17,6 +17,7 @@ from rollergen.network.ahead import CompilingAhead
 from rollergen.network.building import NO_KERNEL, UNMEASURED, by_library, kernels_of, steps_for
 from rollergen.network.model import Model
 from rollergen.network.partition import Step
+from rollergen.network.repeated import repeated
 from rollergen.network.stored import Stored
 from rollergen.optional import optional
 from rollergen.options import BuildOptions
@@ -85,13 +86,14 @@ def compile(
         kernel_of = kernels_of(target, settings, ahead if unmeasured else None)
         priced = kernel_of if unmeasured else kernels_of(target, first_choices)
         steps, last = steps_for(network, target, priced)
+        again = repeated(network, steps, target)
         for number, step in enumerate(steps):
             progress("steps", number, len(steps))
             if step.defined is None:
                 made.append((step, None))
                 continue
             try:
-                made.append((step, kernel_of(step)))
+                made.append((step, kernel_of(step, step.alike in again)))
             except NO_KERNEL as error:
                 made += [(one, None) for one in by_library(step, error)]
     stored.keep(made, last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
@@ -23,6 +24,7 @@ from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
 from rollergen.network.arena import ALIGNMENT_BYTES, Arena, Lifetime, arranged
 from rollergen.network.partition import Step
+from rollergen.network.repeated import weight_of
 from rollergen.runtime.executor import executor_for
 from rollergen.runtime.ids import HostIds
 from rollergen.runtime.session import Session
@@ -56,6 +58,7 @@ class Execution:
 
     In a call, neighbouring steps are one job where their launches are machine code (`Pool.job`): a launch that reads
     as much as the second cache holds drives Python's own code out of it, which takes 2 us of each step to come back.
+    Of steps that read the same weights every other one walks them backwards, as its caches hold the last of them.
     """
 
     _joins_in_place = True
@@ -69,6 +72,7 @@ class Execution:
         self._read: dict[str, Any] = {}  # constants that are others at other sizes
         self._sessions: list[Session] = []  # they keep what launches know by its address
         self._groups: dict[Callable[[], None], Sequence[WorkGroups]] = {}
+        self._walks: Counter[tuple[Kernel, str]] = Counter()  # of a weight by the steps of a kernel
         self._place(places := Places(network, steps, kernels, ALIGNMENT_BYTES if self._joins_in_place else 0))
         self._left_out = places.left_out
         self._runs = [
@@ -202,7 +206,10 @@ class Execution:
         if prepared is None:
             return session.run
         if prepared.groups:
-            self._groups[prepared.run] = prepared.groups
+            walk = kernel, weight_of(self._network, step.inputs)
+            self._walks[walk] += 1
+            back = bool(walk[1]) and self._walks[walk] % 2 == 0
+            self._groups[prepared.run] = [one._replace(backwards=back) for one in prepared.groups]
         return prepared.run
 
     def _launches(self, number: int, kernel: Kernel) -> list[Launch]:

@@ -29,6 +29,8 @@ kernel void add(global const int *counts, global int *sums)
     for (int i = 0; i < 100; ++i) sum += counts[i];
     sums[get_group_id(0)] = sum;
 }
+
+kernel void turn(global int *next, global int *turns) { turns[get_group_id(0)] = next[0]++; }
 """
 
 
@@ -52,7 +54,7 @@ def pool(runtime):
 def module(runtime):
     """Has run through the queue once."""
     module = runtime.compile(TEXT, alone=(True,))
-    for entry, arrays in (("count", 1), ("add", 2)):
+    for entry, arrays in (("count", 1), ("add", 2), ("turn", 2)):
         kernel = module.kernel(entry)
         runtime.set_arguments(kernel, [runtime.wrap(np.zeros(GROUPS, np.int32)) for _ in range(arrays)])
         runtime.launch(kernel, 1, 1, alone=True)
@@ -76,6 +78,26 @@ def counting(module, pool, alone=(False, False)):
         launch(module, "add", 7, counts, sums, alone=second),
     ]
     return pool.job(launches), counts, sums
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("groups", [1, 7, GROUPS])
+def test_groups_take_their_turns_from_either_end(module, pool, groups, backwards):
+    following, turns = np.zeros(1, np.int32), np.full(GROUPS, -1, np.int32)
+    one = launch(module, "turn", groups, following, turns, alone=True)._replace(backwards=backwards)
+    pool.job([one])()
+    order = np.arange(groups)
+    np.testing.assert_array_equal(turns[:groups], order[::-1] if backwards else order)
+    assert (turns[groups:] == -1).all()
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_each_group_of_a_launch_that_is_shared_runs_once_from_either_end(module, pool, backwards):
+    counts = np.zeros(GROUPS, np.int32)
+    run = pool.job([launch(module, "count", GROUPS, counts)._replace(backwards=backwards)])
+    for call in range(1, 20):
+        run()
+        assert (counts == call).all()
 
 
 @pytest.mark.parametrize("alone", [(False, False), (True, False), (False, True), (True, True)])

@@ -102,6 +102,20 @@ def test_parts_of_a_join_lie_where_it_has_them(case, request):
         assert len(cells) == 9 and np.ptp(np.diff(starts)) == 0 and starts[1] - starts[0] == 16 * 4
 
 
+def test_every_other_step_walks_the_same_weight_backwards(case):
+    module, compiled, _, _ = case
+    execution = compiled._execution
+    walks = {}
+    for step, run in zip(compiled.steps, execution._runs, strict=True):
+        weights = [name for name in step.inputs if compiled._network.constants.get(name, np.ones(0)).ndim > 1]
+        for one in execution._groups.get(run, ()):
+            walks.setdefault((one.function, *weights), []).append(one.backwards)
+    for (_, *weights), backwards in walks.items():
+        assert backwards == [bool(weights) and number % 2 == 1 for number in range(len(backwards))]
+    repeats = max(len(backwards) for (_, *weights), backwards in walks.items() if weights)
+    assert repeats == (8 if isinstance(module, Cells) else 1)  # of 9 steps, the first knows no state
+
+
 def test_every_layer_is_right_where_joins_are_not_launched(case):
     _, compiled, shape, _ = case
     assert all(not one.problem for one in compiled.check(torch.randn(shape)))

@@ -1,0 +1,61 @@
+"""Steps that read the weights of the step before them, as those of a recurrent network do.
+
+Where the weights fill much of the cache next to a core, one walk drives out what the next one begins with.  So every
+other step walks its blocks backwards (`execution.Execution`), and finds the last ones of the walk before in the cache.
+For this the weights have to be dealt to several blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rollergen.hal.spec import Device
+from rollergen.importers.graph import Network
+from rollergen.network.partition import Step
+from rollergen.options import BuildOptions
+from rollergen.program.model import predict
+from rollergen.program.rprogram import RProgram
+
+BLOCKS = 4
+"""Of a launch that is walked in both directions, at least: each is walked forwards, so it has to lie in the cache."""
+
+SLOWER = 1.4
+"""How much slower, as the model sees it, than the best program one of so many blocks may be.  Walks in both directions
+are worth some 8 %; the rest is what the model may think too little of two blocks of which the second is half empty."""
+
+
+def weight_of(network: Network, names: Iterable[str]) -> str:
+    """Of values that a step reads, the largest constant; "" where none is one."""
+    constants = [name for name in names if name in network.constants]
+    return max(constants, key=lambda name: network.constants[name].nbytes, default="")
+
+
+def repeated(network: Network, steps: Sequence[Step], device: Device) -> frozenset[str]:
+    """The texts (`Step.alike`) of steps of which several read the same weight, whose part of a core fills half of its
+    second cache."""
+    if device.kind.threads or len(device.layers) < 3:
+        return frozenset()
+    least = device.layers[2].capacity_bytes / 2 * device.units
+    uses = Counter((step.alike, weight_of(network, step.inputs)) for step in steps if step.alike)
+    large = lambda name: bool(name) and network.constants[name].nbytes > least
+    return frozenset(text for (text, name), count in uses.items() if count > 2 and large(name))
+
+
+def in_blocks(settings: dict[str, Any], device: Device) -> dict[str, Any]:
+    """``settings`` of a build that prefers programs of several blocks where they are about as fast.  Only the first two
+    are measured: alone and in one direction, coarser ones may look better."""
+    options = settings["options"]
+    if not isinstance(options, BuildOptions) or options.rank is not None:
+        return settings
+
+    def rank(programs: Sequence[RProgram]) -> list[float]:
+        seconds = [predict(one, device).seconds for one in programs]
+        limit = min(seconds) * SLOWER
+        fine = [one.stages[-1].launched_blocks >= BLOCKS for one in programs]
+        return [s if ok and s <= limit else s + limit for s, ok in zip(seconds, fine, strict=True)]
+
+    return settings | {"options": replace(options, rank=rank), "top_k": 2}
+
