@@ -219,33 +219,39 @@ def _turn_in(places: ChainPlaces, queries: Load, target: Pointer, whole: int, sc
                 out.write(Write(target, at, Element(rows, (Index((), number),), _F32, lanes), aligned=True))
 
 
+Finished = Callable[[Index], Expr]
+"""The results of a column for a vector of rows."""
+
+
 def finished_results(places: ChainPlaces, result: Value, sums: Pointer, pair: tuple[str, str] | None) -> None:
-    """The results of all rows and columns: in the array of the sums, then in the output."""
-    out, tile, nest, roles = places.out, places.tile, places.nest, places.roles
-    lanes, columns = tile.lanes, nest.extents[roles.column]
-    result = _by_reciprocals(result)
-    for v in range(tile.vectors):
-        register = lambda name, v=v: Element(name, (Index((), v),), _F32, lanes)
-        known: dict[tuple[str, int], Expr] = {}
-        if pair is not None:
-            known = {(ROW, component): register(name) for component, name in enumerate(pair)}
-        made: dict[Value, Name] = {}
-        scope = places.scope(places.place(v=v), lanes=True, partials=known)
-        for part in _of_rows(result):
-            if part not in made:
-                made[part] = out.let("of_row", in_lanes(evaluate(out, scope, part), lanes))
-        names = {part: f"of_row{number}" for number, part in enumerate(made)}
-        body = _replaced(result, names)
+    """The results of all rows and columns, of sums that are turned on their way to the output."""
+    whole, vectors = _by_reciprocals(result), range(places.tile.vectors)
+    _store(places, sums, [_finished(places, whole, sums, pair, v) for v in vectors])
+
+
+def _finished(places: ChainPlaces, result: Value, sums: Pointer, pair: tuple[str, str] | None, v: int) -> Finished:
+    """What is the same for all columns of vector ``v`` of rows is computed here, once."""
+    out, tile, lanes = places.out, places.tile, places.tile.lanes
+    known: dict[tuple[str, int], Expr] = {}
+    if pair is not None:
+        known = {(ROW, number): Element(name, (Index((), v),), _F32, lanes) for number, name in enumerate(pair)}
+    made: dict[Value, Name] = {}
+    scope = places.scope(places.place(v=v), lanes=True, partials=known)
+    for part in _of_rows(result):
+        if part not in made:
+            made[part] = out.let("of_row", in_lanes(evaluate(out, scope, part), lanes))
+    names = {part: f"of_row{number}" for number, part in enumerate(made)}
+    variables, body = {names[part]: value for part, value in made.items()}, _replaced(result, names)
+
+    def finished(column: Index) -> Expr:
+        held = Read(sums, column * tile.rows + v * lanes, _F32, lanes, aligned=True)
         if body == Partial(SUM, _F32):
-            continue
-        with out.loop(out.names.fresh(roles.column), columns, (0, columns - 1)) as at:
-            offset = at * tile.rows + v * lanes
-            held = out.let("sum", Read(sums, offset, _F32, lanes, aligned=True))
-            known[SUM, 0] = held
-            variables = {names[part]: value for part, value in made.items()}
-            here = places.scope(places.place(v=v, column=at), lanes=True, partials=known, variables=variables)
-            out.write(Write(sums, offset, in_lanes(evaluate(out, here, body), lanes), aligned=True))
-    _store(places, sums)
+            return held
+        known[SUM, 0] = out.let("sum", held)
+        here = places.scope(places.place(v=v, column=column), lanes=True, partials=known, variables=variables)
+        return in_lanes(evaluate(out, here, body), lanes)
+
+    return finished
 
 
 _TOTAL = Partial(ROW, _F32, 1)
@@ -276,28 +282,33 @@ def _replaced(value: Value, names: Mapping[Value, str]) -> Value:
     return value.with_children(tuple(_replaced(child, names) for child in children)) if children else value
 
 
-def _store(places: ChainPlaces, sums: Pointer) -> None:
-    """The array of results, turned, to where they belong."""
+def _store(places: ChainPlaces, sums: Pointer, finished: list[Finished]) -> None:
+    """The results, turned, to where they belong; those beyond whole squares of columns by way of the sums' array."""
     out, tile, nest, roles = places.out, places.tile, places.nest, places.roles
     output, columns = nest.parameters[nest.op.output.name], nest.extents[roles.column]
     offset = nest.op.stored().offset()
     alone = offset.coefficient(roles.column) == 1 and roles.column not in offset.without(roles.column).axes()
     whole = columns // tile.lanes if alone and tile.lanes > 1 else 0
     if whole:
-        _turn_out(places, sums, whole)
+        _turn_out(places, finished, whole)
     if columns > whole * tile.lanes:
+        start = whole * tile.lanes
+        with out.loop(out.names.fresh(roles.column), columns, (0, columns - 1), start=start) as at:
+            for v, of_column in enumerate(finished):
+                value = of_column(at)
+                out.write(Write(sums, at * tile.rows + v * tile.lanes, value, aligned=True))
         left = places.rows_left
         stop = left.const if not left.terms else position(left, out.ranges)
         with out.loop(out.names.fresh("row"), stop, (0, tile.rows - 1)) as number:
             name = out.names.fresh(roles.column)
-            with out.loop(name, columns, (0, columns - 1), start=whole * tile.lanes) as at:
+            with out.loop(name, columns, (0, columns - 1), start=start) as at:
                 axes = {**places.place(column=at).axes, roles.rows: places.first_row + number}
                 here = offset.substitute(axes).simplify(out.ranges)
                 value = Read(sums, at * tile.rows + number, _F32)
                 out.write(Write(*out.place(output, here), value))
 
 
-def _turn_out(places: ChainPlaces, sums: Pointer, whole: int) -> None:
+def _turn_out(places: ChainPlaces, finished: list[Finished], whole: int) -> None:
     """Squares of as many columns as lanes, turned in registers."""
     out, tile, nest, roles = places.out, places.tile, places.nest, places.roles
     lanes, output = tile.lanes, nest.parameters[nest.op.output.name]
@@ -305,8 +316,7 @@ def _turn_out(places: ChainPlaces, sums: Pointer, whole: int) -> None:
         with out.loop(out.names.fresh("square"), whole, (0, whole - 1)) as square:
             rows = out.register("square_rows", _F32, (lanes,), lanes)
             for number in range(lanes):
-                at = (square * lanes + number) * tile.rows + v * lanes
-                value = Read(sums, at, _F32, lanes, aligned=True)
+                value = finished[v](square * lanes + number)
                 out.assign(Element(rows, (Index((), number),), _F32, lanes), value)
             turn(out, rows, _F32, lanes)
             for number in range(lanes):

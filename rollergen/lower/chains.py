@@ -73,13 +73,17 @@ class _Chain:
         self.queries = turned_queries(self.places, self.factors.queries, array, self.scale)
         self.scores: Pointer = array("scores", self.tile.keys * rows)
         self.sums: Pointer = array("sums", self.columns * rows)
-        self.vectors = range(self.tile.vectors)
+        self.vectors, inner = range(self.tile.vectors), self.stage.inner
+        assert inner is not None
+        self.alone = self.keys <= self.tile.keys and not inner.first and not inner.last
+        """Whether a block has all keys: its sums add to nothing."""
 
     def write(self) -> None:
         out = self.out
-        count = self.columns * self.tile.vectors
-        with out.loop(out.names.fresh("n"), count, (0, count - 1)) as at:
-            out.write(Write(self.sums, at * self.tile.lanes, self._number(0.0), aligned=True))
+        if not self.alone:
+            count = self.columns * self.tile.vectors
+            with out.loop(out.names.fresh("n"), count, (0, count - 1)) as at:
+                out.write(Write(self.sums, at * self.tile.lanes, self._number(0.0), aligned=True))
         if self.pair is not None:
             least = self.pair.combiner.identity[0].value
             self.largest, self.total = self._registers("largest", least), self._registers("total", 0.0)
@@ -307,8 +311,8 @@ class _Chain:
         held = out.register("held", _F32, (size, self.tile.vectors), lanes)
         for u in range(size):
             for v in self.vectors:
-                value = self._read(self.sums, begin + u, v)
-                if self.pair is not None:
+                value = self._number(0.0) if self.alone else self._read(self.sums, begin + u, v)
+                if self.pair is not None and not self.alone:
                     value = Operation("mul", (value, self._element(self.shrink, v)), _F32, lanes)
                 out.assign(self._element(held, u, v), value)
         name = out.names.fresh(self.roles.key)
