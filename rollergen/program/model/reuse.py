@@ -7,6 +7,7 @@ one array.  Rows are levels, columns are programs (one column where a number is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.memory import Cache, Footprint, Stream, fill_alone, footprint, sets_reached, survival
 from rollergen.program.model.nest import Nest, Waves
-from rollergen.program.model.numeric import Number, ceil_div, choose, is_one, least
+from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, is_one, least
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
 
 
@@ -88,11 +89,13 @@ def rounds_of_blocks(waves: Waves, cache: Cache | None) -> Number:
 class SpansByLevel(NamedTuple):
     """What lines of every size share: the levels, and each stream's spans as far as they differ.
 
-    ``rows[i][n]``: row of stream i's spans that holds inside level n (and, last, outside all)."""
+    ``rows[i][n]``: row of stream i's spans that holds inside level n (and, last, outside all).  ``uneven``: of which
+    programs an axis ends within a tile of the serial loops."""
 
     levels: list[Level]
     spans: list[dict[str, Number]]
     rows: list[list[int]]
+    uneven: Number
 
 
 def spans_by_level(nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> SpansByLevel:
@@ -108,7 +111,9 @@ def spans_by_level(nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> Spa
             row.append(len(kept) - 1)
         spans.append({axis: stacked([one.get(axis, 1) for one in kept]) for axis in axes if axis in every[-1]})
         rows.append(row)
-    return SpansByLevel(levels, spans, rows)
+    serial = [one for one in levels if one.axis is not None and one.position >= 0]
+    uneven = reduce(np.logical_or, [one.trips < one.grow for one in serial], False)
+    return SpansByLevel(levels, spans, rows, uneven)
 
 
 def stacked(values: Sequence[Number]) -> Number:
@@ -209,9 +214,26 @@ class ReuseAnalysis:
         lines = self.tiles[i].lines
         once = _take(lines, [rows[n] for n in self.repeating])
         after = _take(lines, [rows[n + 1] for n in self.repeating])
+        uneven = self.spanned.uneven
+        if not is_nothing(uneven):
+            mean = self._mean_tiles(i, own, once, after)
+            once, after = (choose(uneven, one, other) for one, other in zip(mean, (once, after), strict=True))
         visited = stacked(own) * once
         fresh = least(after, visited)
         return _Moved(once, fresh, visited - fresh, fresh if self.streams[i].operand.scattered else once)
+
+    def _mean_tiles(self, i: int, own: list[Number], once: Number, after: Number) -> tuple[np.ndarray, np.ndarray]:
+        """``once`` and ``after`` of tiles that are as large as the mean one: a last one that the axis' end cuts has
+        fewer lines."""
+        inner, outer = [], []
+        mean: Number = 0
+        for n, trips in enumerate(own):
+            full, grown = (np.ravel(rows[n] if len(rows) > 1 else rows) for rows in map(np.atleast_2d, (once, after)))
+            mean = least(mean, full) if n and self.repeating[n] > self.starts[i] else full
+            inner.append(mean)
+            mean = least(grown, trips * mean)
+            outer.append(mean)
+        return stacked(inner), stacked(outer)
 
     def _kept_alone(self, i: int, lines: Number, kept: Number, cache: Cache, costs: Costs) -> Number:
         """What survives of an array of a thread's own, level by level: from one filling to the next it is alone."""
