@@ -149,7 +149,7 @@ def _at_element(positions: tuple[Index, ...], lane: Lane, e: int) -> tuple[Index
 
 def fill_private(out: Writer, place: Place, staged: Staged, load: Load) -> None:
     """One thread fills its array: a loop for each axis, vectors along one (or square blocks, transposed)."""
-    if _turns(staged):
+    if staged.copy.turns(staged.shape):
         _fill_transposed(out, place, staged, load)
         return
     copy = staged.copy
@@ -169,13 +169,6 @@ def fill_private(out: Writer, place: Place, staged: Staged, load: Load) -> None:
         there = _filling(place, copy, changes)
         value = copied_value(out, there, load, lane)
         move(out, Groups(copy, staged, lane, tuple(positions), there), value)
-
-
-def _turns(staged: Staged) -> bool:
-    """Whether vectors read along one axis are stored along another, in whole square blocks."""
-    copy, width = staged.copy, staged.copy.vector
-    square = width > 1 and width & (width - 1) == 0 and staged.shape[-1] % width == 0
-    return square and copy.along != copy.order[-1] and copy.swizzle <= 1
 
 
 def _fill_transposed(out: Writer, place: Place, staged: Staged, load: Load) -> None:

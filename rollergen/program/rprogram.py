@@ -70,8 +70,9 @@ class Copy:
 
     Into a block's layer, all threads fill together: groups of ``vector`` elements adjacent along ``along`` are numbered
     with ``along`` fastest and the other axes in ``order`` behind it (last fastest); thread t of T moves groups t,
-    t + T, ...  If ``along`` is ``order[-1]`` the groups are stored as vectors, else element by element.  A barrier
-    precedes (if the buffer was in use) and follows.  Into registers, each thread fills its own, a vector at a time.
+    t + T, ...  If ``along`` is ``order[-1]`` the groups are stored as vectors, else element by element (by one thread
+    alone in square blocks, see `turns`).  A barrier precedes (if the buffer was in use) and follows.  Into registers,
+    each thread fills its own, a vector at a time.
 
     ``runs``: of a tile that a block fills, elements along each axis of the order that one thread moves one after the
     other: the tile is cut into runs of that shape, which are numbered and dealt like groups, and within its run a
@@ -122,6 +123,14 @@ class Copy:
     def elements(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
         """How many elements the buffer holds along each axis of the order, of as many positions of the loops."""
         return tuple(extent // one for extent, one in zip(shape, self.every, strict=True)) if self.every else shape
+
+    def turns(self, shape: tuple[Any, ...]) -> Any:
+        """Whether one thread that fills a buffer of its own of this shape reads vectors along one axis and stores them
+        along another, in square blocks that it turns in registers."""
+        if self.along == self.order[-1]:
+            return False
+        whole = (self.vector > 1) & (self.vector & (self.vector - 1) == 0) & (shape[-1] % self.vector == 0)
+        return whole & (self.swizzle <= 1)
 
     def every_of(self, axis: str) -> int:
         """How many neighbours along an axis of the order share an element."""

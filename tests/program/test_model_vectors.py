@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.emit import emit
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.load import load_device
+from rollergen.options import BuildOptions
 from rollergen.program.model import predict_stage
+from rollergen.program.model.costs import costs_of
+from rollergen.program.model.facts import facts_of
+from rollergen.program.model.moved import moved_of
+from rollergen.program.model.nest import nest_of
 from rollergen.program.rprogram import Loop
 from tests.program.hand_devices import AVX512
 from tests.programs import relu
+
+CPU = load_device("cpu")
+CORE = replace(CPU, execution_width=16)
 
 
 def fetched(stage, layer, device=AVX512):
@@ -40,3 +54,40 @@ def test_a_core_finds_in_its_own_caches_what_fits_there():
     assert fetched(small, "l2") == fetched(small, "l3") == 0 < fetched(large, "l3")
     cores = replace(AVX512, units=4)  # the next call's blocks run anywhere
     assert fetched(small, "l3", cores) == (1 << 12) * 4  # read once, stored past the caches
+
+
+def first_of(expression, device=CORE, count=20):
+    form = canonicalize(expression)
+    return [one.program for one in construct(form, device, BuildOptions(), count)]
+
+
+def fills(stage, device):
+    """(vectors or elements stored into tiles, slots beside)."""
+    nest = nest_of(stage, facts_of(stage.op, stage.kept_rows), device)
+    moved = moved_of(nest, device, costs_of(device))
+    return sum(one.count for one in moved.accesses if one.role == "fill_write"), moved.slots
+
+
+@pytest.mark.parametrize("shape", [(64, 48), (70, 50), (793, 133)])
+def test_a_square_block_that_is_turned_takes_stores_of_vectors_and_a_shuffle_for_each_halving(shape):
+    A = rg.tensor("A", shape)
+    programs = first_of(rg.compute(shape[::-1], lambda i, j: A[j, i]))
+    turned = 0
+    for program in programs:
+        (stage,) = program.stages
+        text = emit(program, CORE).text
+        if not stage.copies:
+            continue
+        (copy,) = stage.copies
+        stored, slots = fills(stage, CORE)
+        tile = stage.buffer_shape(copy, block=True)
+        turns = "__builtin_shufflevector" in text
+        assert turns == copy.turns(tile)
+        without = replace(stage, copies=(replace(copy, along=copy.order[-1]),))
+        if turns:
+            turned += 1
+            halvings = copy.vector.bit_length() - 1
+            assert slots - fills(without, CORE)[1] == pytest.approx(stored * halvings)
+            assert stored == pytest.approx(fills(without, CORE)[0])
+            assert prod(tile) % copy.vector**2 == 0
+    assert turned

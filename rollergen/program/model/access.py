@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from rollergen.hal.spec import Device
 from rollergen.program.model.block_windows import fill_services, reuse_of
 from rollergen.program.model.bounds import deal_divisions, lane_tests, place_divisions, retested, tests_of
@@ -84,13 +86,20 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
         passing = choose(width == WIDEST_ACCESS_BYTES, 0, rounds)
         through = Access(copy.load, "through", copy.from_layer, passing, width, from_tensor)
         return (past,) if is_nothing(passing) else (past, through)
-    whole = copy.along == copy.order[-1]
-    stores, stored = (parts, width // parts) if whole else (copy.vector, operand.itemsize)
+    whole = copy.along == copy.order[-1] or turns_alone(nest, copy, shape)
+    stores, stored = (parts, width // parts) if np.all(whole) else (copy.vector, operand.itemsize)
+    if np.any(whole) and not np.all(whole):
+        stores, stored = choose(whole, parts, stores), choose(whole, width // parts, stored)
     return (
         Access(copy.load, "fill_read", copy.from_layer, rounds * parts, width // parts, from_tensor,
                tested=tested, decoded=decoded),
         Access(copy.load, "fill_write", copy.to_layer, rounds * stores, stored, into_tile),
     )  # fmt: skip
+
+
+def turns_alone(nest: Nest, copy: Copy, shape: tuple[Number, ...]) -> Number:
+    """Whether the one thread of a block fills the tile of this shape in blocks that it turns in registers."""
+    return nest.lockstep == 1 and copy.turns(shape)
 
 
 def _boxes(device: Device, copy: Copy, shape: tuple[Number, ...]) -> Number:
