@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.space import space
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
@@ -18,7 +19,7 @@ from rollergen.options import BuildOptions
 from rollergen.program.model import predict_stage
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import facts_of
-from rollergen.program.model.moved import moved_of
+from rollergen.program.model.moved import moved_of, nan_tests
 from rollergen.program.model.nest import nest_of
 from rollergen.program.rprogram import Loop
 from tests.program.hand_devices import AVX512
@@ -91,3 +92,40 @@ def test_a_square_block_that_is_turned_takes_stores_of_vectors_and_a_shuffle_for
             assert stored == pytest.approx(fills(without, CORE)[0])
             assert prod(tile) % copy.vector**2 == 0
     assert turned
+
+
+def test_a_maximum_tests_for_nan_beside_several_chains_and_within_one():
+    A = rg.tensor("A", (40, 92))
+    found = {}
+    for program in space(canonicalize(rg.ops.amax(A, 1)), CORE, BuildOptions()).sample(100):
+        stage = program.stages[-1]
+        lane = stage.loops[-1]
+        if lane.kind != "lane" or stage.op.axis(lane.axis).role != "reduce":
+            continue
+        nest = nest_of(stage, facts_of(stage.op), CORE)
+        several = bool(stage.accumulator.separate)
+        found[several] = tuple(map(int, nan_tests(nest)))
+        assert ("met_nan" in emit(program, CORE).text) == several
+    assert found == {False: (2, 3), True: (0, 1)}
+
+
+def test_a_sum_tests_for_no_nan():
+    A = rg.tensor("A", (40, 96))
+    for program in first_of(rg.ops.sum(A, 1), count=3):
+        stage = program.stages[-1]
+        assert tuple(map(int, nan_tests(nest_of(stage, facts_of(stage.op), CORE)))) == (0, 0)
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_lanes_are_put_together_by_halves(lanes):
+    A = rg.tensor("A", (40, 16 * lanes))
+    device = replace(CPU, execution_width=lanes)
+    for program in first_of(rg.ops.sum(A, 1), device, 3):
+        stage = program.stages[-1]
+        lane = stage.loops[-1]
+        if lane.kind != "lane" or stage.accumulator.separate or stage.op.axis(lane.axis).role != "reduce":
+            continue
+        nest = nest_of(stage, facts_of(stage.op), device)
+        rows = nest.passed(tuple(p for p in nest.in_thread() if stage.loops[p].axis != stage.op.reductions[0].axes[0]))
+        vectors = 16 * rows
+        assert moved_of(nest, device, costs_of(device)).slots == vectors + rows * 2 * (lane.extent.bit_length() - 1)

@@ -18,7 +18,7 @@ from rollergen.program.model.fragments import converting_of, fragment_registers,
 from rollergen.program.model.lanes import lanes_apart, masks_loads
 from rollergen.program.model.levels import across_accesses, outer_accesses, outer_registers
 from rollergen.program.model.memory import Stream
-from rollergen.program.model.moved import Moved, PhaseReads, moved_of
+from rollergen.program.model.moved import Moved, PhaseReads, moved_of, nan_tests
 from rollergen.program.model.nest import Nest, unbuffered
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, product
 from rollergen.program.model.occupancy import register_cap, spilled_registers
@@ -117,7 +117,8 @@ def _chain(nest: Nest, steps: Number) -> Number:
     separate: Number = 1
     for p in nest.stage.accumulator.separate:
         separate = separate * nest.loops[p].extent
-    return steps / separate * max(map(operations_in_a_row, nest.facts.op.reductions), default=1)
+    in_a_row = max(map(operations_in_a_row, nest.facts.op.reductions), default=1) + nan_tests(nest).in_a_row
+    return steps / separate * in_a_row
 
 
 def _registers(nest: Nest, device: Device, costs: Costs) -> tuple[Number, Number]:
