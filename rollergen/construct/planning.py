@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from rollergen.dropped import collected_drops, standing
 from rollergen.errors import ConstructionError, DoesNotFitError, DtypeError
@@ -60,30 +60,40 @@ def _listed(tensors: object) -> tuple[Tensor, ...] | None:
 def _planned(
     outputs: Tensor | Sequence[Tensor], device: Device, options: BuildOptions, inputs: Sequence[Tensor] | None
 ) -> Graph:
-    def seconds(graph: Graph) -> float:
-        from rollergen.construct.choose import construct  # which nothing needs that has one cut
+    found = cuts(outputs, device, options, inputs)
+    return found[0] if len(found) == 1 else min(found, key=partial(_seconds, device=device, options=options))
 
-        try:
-            with collected_drops():  # of the cuts that are chosen, who constructs the kernel tells
-                best = lambda graph: construct(graph, device, options, top_k=1)[0].seconds
-                return next((seconds for _, seconds in standing([graph], best, lambda graph: "a cut")), math.inf)
-        except (ConstructionError, DoesNotFitError):
-            return math.inf
 
+def _seconds(graph: Graph, device: Device, options: BuildOptions) -> float:
+    from rollergen.construct.choose import construct  # which nothing needs that has one cut
+
+    try:
+        with collected_drops():  # of the cuts that are chosen, who constructs the kernel tells
+            best = lambda graph: construct(graph, device, options, top_k=1)[0].seconds
+            return next((seconds for _, seconds in standing([graph], best, lambda graph: "a cut")), math.inf)
+    except (ConstructionError, DoesNotFitError):
+        return math.inf
+
+
+def cuts(
+    outputs: Tensor | Sequence[Tensor], device: Device, options: BuildOptions, inputs: Sequence[Tensor] | None
+) -> list[Graph]:
+    """The stages among which `planned` chooses: with chains whole, where there are any, and with their parts apart."""
+    seconds = partial(_seconds, device=device, options=options)
     rows, bare = row_limits(device), device.kind.machine is not None
     if not (device.kind.float64 or bare):  # of a machine of tiles there is a listing, which no compiler refuses
         _refuse_float64(cut(outputs, inputs), device)
     apart = canonicalize(outputs, inputs, rows, seconds, bare)
     if not (options.shapes.chains and chains_in(outputs)):
-        return apart
+        return [apart]
     from rollergen.construct.chains import runs_chains, runs_lone_rows
 
     if not runs_chains(device):
-        return apart
+        return [apart]
     whole = replace(rows, chains=True, lone_rows=runs_lone_rows(device))
     if not any(op.inner for op in canonicalize(outputs, inputs, whole).tensor_ops):
-        return apart
-    return min((canonicalize(outputs, inputs, whole, seconds, bare), apart), key=seconds)
+        return [apart]
+    return [canonicalize(outputs, inputs, whole, seconds, bare), apart]
 
 
 _remembered = lru_cache(maxsize=32)(_planned)

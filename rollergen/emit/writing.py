@@ -11,7 +11,7 @@ from rollergen.errors import DeviceError
 from rollergen.hal.errors import SpecError
 from rollergen.hal.languages import Language, language
 from rollergen.hal.spec import Device
-from rollergen.lower import OpenAxes, lower_all
+from rollergen.lower import OpenStages, lower_all
 from rollergen.lower.ir import Kernel, array_bytes
 from rollergen.program.rprogram import RProgram
 
@@ -44,7 +44,7 @@ def emit_all(programs: Sequence[RProgram], device: Device, dialect: str | None =
     ]
 
 
-def emit_open(program: RProgram, device: Device, opened: OpenAxes, dialect: str | None = None) -> Source:
+def emit_open(program: RProgram, device: Device, opened: OpenStages, dialect: str | None = None) -> Source:
     """`program`, of the largest sizes, as one source for all of them: the extents of the axes that are `opened` are
     arguments.  Its launches are those of the largest; errors as `emit` has them."""
     printer: CFamily = _language(program, device, dialect).printer(device)

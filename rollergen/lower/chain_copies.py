@@ -157,11 +157,11 @@ class ChainCopies:
         of_rows = rows == self.roles.rows
         start = self.axes[rows] if of_rows else begin
         axes = {**self.axes, rows: start + row, along: piece * copy.vector}
-        offset = source.offset().substitute(axes).simplify(out.ranges)
+        offset = self.nest.offset(source).substitute(axes).simplify(out.ranges)
         value: Expr = Read(self._as(self.nest.parameters[source.buffer.name], kept), offset, kept, copy.vector)
         overhangs = bool(self.nest.stage.guards) if of_rows else self.overhang
         here = (start + row).simplify(out.ranges)
-        tests = [Inside(here, None, self.nest.extents[rows])] if overhangs else []
+        tests = [self.nest.below(here, rows)] if overhangs else []
         return guarded((*tests, *bounds_of(out, source, axes)), value, 0)
 
     def _write(self, load: int, buffer: Index, row: Index, piece: Index, value: Expr, route: Route) -> None:

@@ -44,8 +44,7 @@ class ChainPlaces:
 
     def __init__(self, out: Writer, nest: Nest, roles: ChainRoles, tile: ChainTile) -> None:
         self.out, self.nest, self.roles, self.tile = out, nest, roles, tile
-        self.extent = nest.extents[roles.rows]
-        self.overhangs = self.extent % tile.rows > 0
+        self.overhangs = nest.overhangs(roles.rows, tile.rows)
         self._outermost = Place.outermost(nest)
         self._of = {(loop.axis, loop.kind): p for p, loop in enumerate(nest.loops)}
         of_axis = lambda axis: [p for p, loop in enumerate(nest.loops) if loop.axis == axis and loop.kind != GRID]
@@ -58,7 +57,7 @@ class ChainPlaces:
         size = tile.keys * tile.rows
         self._turned = {one: out.array("turned", PRIVATE, one.dtype, size, 64) for one in turned_loads(nest.op, roles)}
         if self.overhangs:
-            left = self.first_row * -1 + self.extent
+            left = self.first_row * -1 + nest.size(roles.rows)
             low, high = left.bounds(out.ranges)
             value = clipped(position(left, out.ranges), low, high, tile.rows)
             self.rows_left = out.integer("rows", value, (1, tile.rows))
@@ -94,7 +93,7 @@ class ChainPlaces:
         return self._gathered(load, axes)
 
     def _element(self, load: Load, axes: Axes) -> Expr:
-        offset = load.offset().substitute(axes).simplify(self.out.ranges)
+        offset = self.nest.offset(load).substitute(axes).simplify(self.out.ranges)
         return read_at(self.out, Access(self.nest.parameters[load.buffer.name], offset), offset, 1)
 
     def turn_block(self, begin: Index, count: Index) -> None:
@@ -110,7 +109,8 @@ class ChainPlaces:
         squares = (count // lanes).simplify(out.ranges)
         most = squares.bounds(out.ranges)[1]
         of_row = [self.existing(self.first_row + number) for number in range(self.tile.rows)]
-        at = lambda row, number: load.offset().substitute({**self.place().axes, rows: row, key: self._begin + number})
+        offset = self.nest.offset(load)
+        at = lambda row, number: offset.substitute({**self.place().axes, rows: row, key: self._begin + number})
         for v in range(self.tile.vectors if most else 0):
             with out.loop(out.names.fresh("square"), number_of(squares, out.ranges), (0, most - 1)) as square:
                 held = out.register("square_rows", dtype, (lanes,), lanes)
@@ -177,7 +177,7 @@ def turned_queries(
     last = roles.inner[-1]
     whole = 0
     if isinstance(queries, Load) and queries.dtype == _F32 and len(roles.inner) == 1 and tile.lanes > 1:
-        offset = queries.offset()
+        offset = nest.offset(queries)
         if offset.coefficient(last) == 1 and last not in offset.without(last).axes():
             whole = sizes[-1] // tile.lanes
             _turn_in(places, queries, target, whole, scale)
@@ -210,7 +210,7 @@ def _turn_in(places: ChainPlaces, queries: Load, target: Pointer, whole: int, sc
             for number in range(lanes):
                 row = places.existing(places.first_row + v * lanes + number)
                 axes = {**places.place().axes, places.roles.rows: row, last: square * lanes}
-                offset = queries.offset().substitute(axes).simplify(out.ranges)
+                offset = places.nest.offset(queries).substitute(axes).simplify(out.ranges)
                 value = Read(*out.place(pointer, offset), _F32, lanes)
                 out.assign(Element(rows, (Index((), number),), _F32, lanes), _scaled(value, scale))
             turn(out, rows, _F32, lanes)
@@ -286,7 +286,7 @@ def _store(places: ChainPlaces, sums: Pointer, finished: list[Finished]) -> None
     """The results, turned, to where they belong; those beyond whole squares of columns by way of the sums' array."""
     out, tile, nest, roles = places.out, places.tile, places.nest, places.roles
     output, columns = nest.parameters[nest.op.output.name], nest.extents[roles.column]
-    offset = nest.op.stored().offset()
+    offset = nest.offset(nest.op.stored())
     alone = offset.coefficient(roles.column) == 1 and roles.column not in offset.without(roles.column).axes()
     whole = columns // tile.lanes if alone and tile.lanes > 1 else 0
     if whole:
@@ -321,7 +321,7 @@ def _turn_out(places: ChainPlaces, finished: list[Finished], whole: int) -> None
             turn(out, rows, _F32, lanes)
             for number in range(lanes):
                 axes = {**places.place(column=square * lanes).axes, roles.rows: places.first_row + v * lanes + number}
-                here = nest.op.stored().offset().substitute(axes).simplify(out.ranges)
+                here = nest.offset(nest.op.stored()).substitute(axes).simplify(out.ranges)
                 there = places.rows_left * -1 + (v * lanes + number)
                 beyond = there.bounds(out.ranges)[1] >= 0
                 turned = Element(rows, (Index((), number),), _F32, lanes)

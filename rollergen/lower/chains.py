@@ -139,11 +139,13 @@ class _Chain:
         """How many keys are run: up to the last one that some row sees, in whole groups."""
         inner, step = self.stage.inner, self.tile.key_step
         assert inner is not None
-        end = self._common(inner.last, self.keys, lambda index: (index // step + 1) * step, least=False)
-        return Index((), self.keys) if end is None else self.out.integer("keys", end, (0, self.keys))
+        size = self.nest.size(self.roles.key)
+        most = number_of(size, self.out.ranges)
+        end = self._common(inner.last, most, lambda index: (index // step + 1) * step, least=False)
+        return size if end is None else self.out.integer("keys", end, (0, self.keys))
 
     def _common(
-        self, bounds: tuple[Index, ...], most: int, of: Callable[[Index], Index], *, least: bool
+        self, bounds: tuple[Index, ...], most: int | Expr, of: Callable[[Index], Index], *, least: bool
     ) -> Expr | None:
         """What all bounds leave, within [0, most]: `of` each at the row where it is least, or largest."""
         out, found = self.out, None
@@ -163,7 +165,7 @@ class _Chain:
     def _count(self, first: Index) -> Index:
         """How many keys a block has."""
         step = self.tile.keys if self.behind.terms == () else self.tile.key_step
-        if self.keys % self.tile.keys == 0 and step == self.tile.keys:
+        if not self.nest.overhangs(self.roles.key, self.tile.keys) and step == self.tile.keys:
             return Index((), self.tile.keys)
         left = first * -1 + self.behind
         low, high = left.simplify(self.out.ranges).bounds(self.out.ranges)
@@ -228,12 +230,12 @@ class _Chain:
         if most:
             with out.loop(out.names.fresh("group"), number_of(groups, out.ranges), (0, most - 1)) as at:
                 self._write_group(block, at * size, size, score, new)
-        rest = self.keys % size
-        if rest and self.tile.keys % size == 0:  # of the last block alone
+        rest, unknown = self.keys % size, self.nest.is_open(self.roles.key)
+        if rest and self.tile.keys % size == 0 and not unknown:  # of the last block alone
             left = (block.count - groups * size).simplify(out.ranges)
             with when_all(out, [Inside(left, 1, None)]):
                 self._write_group(block, groups * size, rest, score, new)
-        elif rest or self.tile.keys % size:
+        elif rest or self.tile.keys % size or unknown:
             name, start = out.names.fresh(self.roles.key), number_of(groups * size, out.ranges)
             with out.loop(name, number_of(block.count, out.ranges), (0, self.tile.keys - 1), start=start) as at:
                 self._write_group(block, at, 1, score, new)

@@ -7,6 +7,7 @@ from math import gcd, prod
 from rollergen.expr.index import Index
 from rollergen.lower.expressions import Exchange, Expr, Name, Number, Operation, Position, position
 from rollergen.lower.nest import Nest
+from rollergen.lower.place import Place
 from rollergen.lower.writer import Writer
 
 
@@ -23,6 +24,16 @@ def define_grid(out: Writer, nest: Nest, block: str) -> None:
     _define_digits(out, nest, [p for p, _ in (grid[:-2] if swizzled else grid)], block, nest.blocks)
     if swizzled:
         _define_swizzle(out, nest, grid[-2][0], grid[-1][0], block, width)
+
+
+def define_begins(out: Writer, nest: Nest) -> None:
+    """Where blocks that are as long as an open extent begin: products by the argument, one of each a block."""
+    axes = Place.outermost(nest).axes
+    for index, name in nest.begins.items():
+        here = index.substitute(axes).simplify(out.ranges)
+        _, high = here.bounds(out.ranges)
+        size, most = Index.axis(nest.argument), out.ranges[nest.argument][1]
+        out.define(name, _int("mul", position(here, out.ranges), position(size, out.ranges)), (0, high * most))
 
 
 def _define_digits(
@@ -94,6 +105,9 @@ def _define_open_grid(out: Writer, nest: Nest, block: str, width: int) -> None:
     counts = {p: _count(out, nest, p) for p, _ in nest.grid}
     number: Expr = Name(block, "int32")
     positions = list(counts)
+    if nest.stage.block_order.descending:
+        number = _define_open_descending(out, nest, number, counts)
+        positions.pop()
     if width:
         number = _define_open_swizzle(out, nest, number, counts, width)
         del positions[-2:]
@@ -111,6 +125,16 @@ def _count(out: Writer, nest: Nest, p: int) -> Expr:
         return Number(loop.extent, "int32")
     blocks = (nest.size(loop.axis) + (loop.stride - 1)) // loop.stride
     return out.let(f"{nest.variables[p]}_blocks", Position(blocks.simplify(out.ranges)))
+
+
+def _define_open_descending(out: Writer, nest: Nest, number: Expr, counts: dict[int, Expr]) -> Expr:
+    """`_define_descending` with counts that are expressions; the number of the blocks of the others."""
+    p, beside = list(counts)[-1], Number(nest.stage.block_order.descending, "int32")
+    rows = _int("mod", _int("div", number, beside), counts[p])
+    last = _int("sub", counts[p], Number(1, "int32"))
+    out.define(nest.variables[p], _int("sub", last, rows), (0, nest.loops[p].extent - 1))
+    outer = _int("mul", _int("div", number, _int("mul", beside, counts[p])), beside)
+    return out.let("other", _int("add", outer, _int("mod", number, beside)))
 
 
 def _define_open_swizzle(out: Writer, nest: Nest, number: Expr, counts: dict[int, Expr], width: int) -> Expr:

@@ -34,7 +34,6 @@ from rollergen.lower.expressions import (
     Call,
     Element,
     Expr,
-    Inside,
     Number,
     Operation,
 )
@@ -86,7 +85,7 @@ class _MatrixChain:
         self.one, self.loads = one, loads
         extents = self.op.extents()
         (inner,) = self.roles.inner
-        self.inner, self.columns, self.keys = extents[inner], extents[self.roles.column], extents[self.roles.key]
+        self.inner, self.columns = extents[inner], extents[self.roles.column]
         self.weighed = read_columns(self.op, self.roles.column)
         self.pair = next((one for one in self.op.reductions if one.name == ROW), None)
         self.halves = rows_of_thread(one)
@@ -177,9 +176,9 @@ class _MatrixChain:
 
     def _read(self, load: Load, place: Place) -> Expr:
         """An element of what scores read beside the factors, where its row and key exist."""
-        offset = load.offset().substitute(place.axes).simplify(self.out.ranges)
+        offset = self.nest.offset(load).substitute(place.axes).simplify(self.out.ranges)
         tests = tuple(
-            Inside(place.axes[axis], None, self.op.extents()[axis])
+            self.nest.below(place.axes[axis], axis)
             for axis, overhangs in ((self.roles.rows, bool(self.stage.guards)), (self.roles.key, self.bounds.overhang))
             if overhangs and axis in load.axes()
         )
@@ -247,7 +246,7 @@ class _MatrixChain:
             scope = self._scope(self._place(cell, key), {(SCORE, 0): target})
             found = evaluate(out, scope, value)
             if tail:
-                inside = Inside(key.simplify(out.ranges), None, self.keys)
+                inside = self.nest.below(key.simplify(out.ranges), self.roles.key)
                 found = Operation("select", (inside, found, Number(float("-inf"), _F32)), _F32)
             out.assign(target, found)
 
@@ -272,7 +271,7 @@ class _MatrixChain:
         for tile in unrolled(self.out, "tile", self.tile.tiles):
             for half in range(self.halves):
                 row = self._place(_Cell(tile, half, _ZERO, 0)).axes[self.roles.rows]
-                inside = [Inside(row, None, self.op.extents()[self.roles.rows])] if self.stage.guards else []
+                inside = [self.nest.below(row, self.roles.rows)] if self.stage.guards else []
                 with when_all(out, inside):
                     for column in unrolled(self.out, "part", self.columns // self.one.n):
                         for e in range(0, len(self.spread.places), self.spread.neighbours):
@@ -289,7 +288,7 @@ class _MatrixChain:
             scope = self._scope(self._place(cell, column=self._column(cell)), known)
             values.append(out.atom("result", evaluate(out, scope, result)))
         place = self._place(first, column=self._column(first))
-        stored = self.op.stored().offset()
+        stored = self.nest.offset(self.op.stored())
         pointer, step = self.nest.parameters[self.op.output.name], stored.coefficient(self.roles.column)
         offset = stored.substitute(place.axes).simplify(out.ranges)
         if step == 1:

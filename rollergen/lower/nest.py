@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
@@ -11,8 +11,9 @@ from rollergen.expr.index import Bounds, Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load
 from rollergen.hal.spec import Device, Instruction
-from rollergen.lower.expressions import Pointer
+from rollergen.lower.expressions import Inside, Pointer
 from rollergen.lower.ir import Names
+from rollergen.lower.open_axes import OpenAxes, outsides
 from rollergen.program.boxes import producer_threads
 from rollergen.program.loops import OVERLAP, scan_step, tile_of
 from rollergen.program.matrix import matrix_instruction, trails
@@ -27,28 +28,15 @@ class Lane:
     width: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAxis:
-    """An axis whose extent is known at the call: ``factor`` times an argument of the kernel, within ``bounds``.
-
-    ``buffers``: names of those whose number of elements is a multiple of the argument too; they are that of the
-    largest argument in the program that is lowered.
-    """
-
-    axis: str
-    factor: int
-    bounds: Bounds
-    buffers: frozenset[str]
-
-
 @dataclass(frozen=True)
 class Nest:
     """Facts about one stage that hold everywhere in it.
 
     ``lead``: the variable that says how many elements before 0 the loops of the lanes' axis start (see
     `Store.on_lines`), if they do.  ``exchanges``: the language lets threads of one execution width exchange
-    registers.  ``open``: the axis whose extent is an argument of the kernel, named ``argument``; the extents of the
-    stage are then those of the largest argument.
+    registers.  ``open``: the axes whose extents follow from an argument of the kernel, named ``argument``; the extents
+    of the stage are then those of the largest argument.  ``begins``: integers of the kernel by what they are times the
+    argument (`OpenAxes.outside`).
     """
 
     stage: Stage
@@ -57,8 +45,9 @@ class Nest:
     parameters: Mapping[str, Pointer]
     lead: str | None = None
     exchanges: bool = False
-    open: OpenAxis | None = None
+    open: OpenAxes | None = None
     argument: str = ""
+    begins: Mapping[Index, str] = field(default_factory=dict)
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:
@@ -193,13 +182,30 @@ class Nest:
 
     def is_open(self, axis: str) -> bool:
         """Whether the extent of the axis is known at the call only."""
-        return self.open is not None and self.open.axis == axis
+        return self.open is not None and axis in self.open.factors
+
+    def overhangs(self, axis: str, size: int) -> bool:
+        """Whether tiles of that size may reach beyond the end of the axis."""
+        return self.is_open(axis) or self.extents[axis] % size > 0
+
+    def below(self, index: Index, axis: str) -> Inside:
+        """That the index is below the extent of the axis."""
+        if not self.is_open(axis):
+            return Inside(index, None, self.extents[axis])
+        return Inside(index - self.size(axis), None, 0)
+
+    def offset(self, load: Load) -> Index:
+        """Row-major number of the element in its buffer, as it is at the call."""
+        outside = self.open.outside(load) if self.open and self.begins else None
+        if outside is None or self.open is None:
+            return load.offset()
+        return self.open.offset(load, self.begins[outside])
 
     def size(self, axis: str) -> Index:
         """The extent of the axis, as a number or of the argument."""
-        if self.open is None or self.open.axis != axis:
+        if self.open is None or axis not in self.open.factors:
             return Index((), self.extents[axis])
-        return Index.axis(self.argument) * self.open.factor
+        return Index.axis(self.argument) * self.open.factors[axis]
 
     def missing(self, buffer: Buffer) -> Index:
         """How many elements fewer the buffer has at the call than in the program."""
@@ -224,9 +230,9 @@ class Nest:
         spans = dict.fromkeys(self.extents, 1)
         for loop in self.loops:
             spans[loop.axis] *= loop.extent
-        if self.open is not None:  # whatever the extent, its last tile may overhang
-            strides = [loop.stride for loop in self.loops if loop.axis == self.open.axis]
-            spans[self.open.axis] = self.extents[self.open.axis] + max(strides, default=1) - 1
+        for axis in self.open.factors if self.open else ():  # whatever the extent, its last tile may overhang
+            strides = [loop.stride for loop in self.loops if loop.axis == axis]
+            spans[axis] = self.extents[axis] + max(strides, default=1) - 1
         return {axis: max(span, self.extents[axis]) for axis, span in spans.items()}
 
     @cached_property
@@ -308,7 +314,7 @@ def make_nest(
     parameters: Mapping[str, Pointer],
     names: Names,
     exchanges: bool = False,
-    opened: OpenAxis | None = None,
+    opened: OpenAxes | None = None,
 ) -> Nest:
     """The nest of `stage`, with a variable for every loop: the axis' name and the loop's rank on it."""
     seen: dict[str, int] = {}
@@ -318,13 +324,17 @@ def make_nest(
         seen[loop.axis] = rank + 1
         variables.append(names.fresh("lane" if loop.kind == LANE else f"{loop.axis}{rank}"))
     lead = names.fresh("lead") if stage.store.on_lines else None
-    argument = _argument(stage, opened, names) if opened else ""
-    return Nest(stage, device, tuple(variables), parameters, lead, exchanges, opened, argument)
+    argument, begins = "", dict[Index, str]()
+    if opened:
+        argument = _argument(stage, opened, names)
+        begins = {index: names.fresh("begin") for index in outsides(opened, (*stage.op.loads(), stage.op.stored()))}
+    return Nest(stage, device, tuple(variables), parameters, lead, exchanges, opened, argument, begins)
 
 
-def _argument(stage: Stage, opened: OpenAxis, names: Names) -> str:
+def _argument(stage: Stage, opened: OpenAxes, names: Names) -> str:
     """A name for the argument that is none of an axis: bounds are of axes and of the argument."""
     taken = {axis.name for axis in stage.op.axes}
-    while (name := names.fresh(f"{opened.axis}_{'extent' if opened.factor == 1 else 'parts'}")) in taken:
+    axis, factor = next(iter(opened.factors.items()))
+    while (name := names.fresh(f"{axis}_{'extent' if factor == 1 else 'parts'}")) in taken:
         pass
     return name

@@ -288,16 +288,16 @@ def trip_count(place: Place, p: int, uniform: bool, ranges: Mapping[str, Bounds]
     return clipped(rest, 0, high // loop.stride, loop.extent)
 
 
-def clipped(value: Expr, low: int, high: int, limit: int) -> Expr:
+def clipped(value: Expr, low: int, high: int, limit: int | Expr) -> Expr:
     """`value`, known to be within [low, high], brought into [0, limit]."""
     if low < 0:
         value = _pick("gt", value, 0)
-    return _pick("lt", value, limit) if high > limit else value
+    return value if isinstance(limit, int) and high <= limit else _pick("lt", value, limit)
 
 
-def _pick(order: str, value: Expr, limit: int) -> Expr:
+def _pick(order: str, value: Expr, limit: int | Expr) -> Expr:
     """The value or the limit, whichever the order puts first."""
-    bound = Number(limit, value.dtype)
+    bound = Number(limit, value.dtype) if isinstance(limit, int) else limit
     return Operation("select", (Operation(order, (value, bound), "bool"), value, bound), value.dtype)
 
 

@@ -20,9 +20,10 @@ from rollergen.lower.expressions import (
     Pointer,
 )
 from rollergen.lower.features import PLAIN, Features
-from rollergen.lower.grid import define_grid, define_threads
+from rollergen.lower.grid import define_begins, define_grid, define_threads
 from rollergen.lower.ir import GLOBAL, Kernel, Names, identifier
-from rollergen.lower.nest import Nest, OpenAxis, make_nest
+from rollergen.lower.nest import Nest, make_nest
+from rollergen.lower.open_axes import OpenAxes
 from rollergen.lower.phases import write_nest
 from rollergen.lower.products import check_products
 from rollergen.lower.reductions import thread_shares
@@ -31,7 +32,8 @@ from rollergen.program.boxes import boxes_of, stored_boxes
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy, RProgram, Stage
 
-OpenAxes = Mapping[int, OpenAxis]
+OpenStages = Mapping[int, OpenAxes]
+"""The open axes of stages, by their number."""
 """For the stages, by their numbers, that have one: the axis whose extent is an argument of the kernel."""
 
 
@@ -48,7 +50,7 @@ def lower(program: RProgram, device: Device, features: Features = PLAIN) -> tupl
 
 
 def lower_all(
-    programs: Sequence[RProgram], device: Device, features: Features, opened: OpenAxes | None = None
+    programs: Sequence[RProgram], device: Device, features: Features, opened: OpenStages | None = None
 ) -> list[tuple[Kernel, ...]]:
     """The kernels of each of the `programs`, as `lower` makes them; ``opened``: axes whose extents are arguments.
 
@@ -84,7 +86,7 @@ class _Begun:
 
 
 def _begun(
-    stage: Stage, device: Device, entry: str, features: Features, resident_blocks: int, opened: OpenAxis | None
+    stage: Stage, device: Device, entry: str, features: Features, resident_blocks: int, opened: OpenAxes | None
 ) -> _Begun:
     """The stage's parameters, ids and buffers."""
     names = Names()
@@ -105,6 +107,7 @@ def _begun(
     out.unrolled = frozenset([v for v, loop in zip(nest.variables, nest.loops, strict=True) if loop.kind == UNROLL])
     if not nest.launched:
         define_grid(out, nest, block)
+        define_begins(out, nest)
     define_threads(out, nest, thread)
     _define_lead(out, nest)
     staged = allocate_buffers(out, nest)

@@ -48,9 +48,9 @@ def chain_factors(op: TensorOp) -> Factors:
     return Factors(queries, keys, tuple(weights), tuple(weighed))
 
 
-def chain_roles(op: TensorOp) -> ChainRoles | None:
-    """The roles of the axes: rows are the longest axis that neither keys nor what they weigh have; None where there are
-    several columns or keys."""
+def chain_roles(op: TensorOp, loops: Iterable[Loop] = ()) -> ChainRoles | None:
+    """The roles of the axes: rows are the longest axis that neither keys nor what they weigh have, or with ``loops``
+    the one of the last loop over blocks; None where there are several columns or keys."""
     if op.inner is None or len(op.of_role("reduce")) != 1:
         return None
     found = chain_factors(op)
@@ -62,7 +62,8 @@ def chain_roles(op: TensorOp) -> ChainRoles | None:
     rows = [axis for axis in spatial if axis.name in free_axes(found.queries) and axis.name not in keys | weighed]
     if len(columns) != 1 or not rows:
         return None
-    row = max(rows, key=lambda axis: axis.extent)
+    last = [loop.axis for loop in loops if loop.kind == GRID][-1:]
+    row = next((axis for axis in rows if axis.name in last), max(rows, key=lambda axis: axis.extent))
     batch = tuple(axis.name for axis in spatial if axis not in (row, columns[0]))
     inner = tuple(axis.name for axis in op.of_role("inner"))
     return ChainRoles(row.name, op.of_role("reduce")[0].name, columns[0].name, inner, batch)
@@ -146,7 +147,7 @@ def tile_of_chain(stage: Stage) -> tuple[ChainRoles, ChainTile]:
 
     Raises ProgramError for loops that are not those of `chain_loops`.
     """
-    roles = chain_roles(stage.op)
+    roles = chain_roles(stage.op, stage.loops)
     if roles is None or stage.inner is None:
         raise ProgramError(f"stage {stage.name}: has an inner contraction; expected roles of its axes, and its loops")
     sized = {(loop.axis, loop.kind): loop.extent for loop in stage.loops}

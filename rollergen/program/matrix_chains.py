@@ -224,7 +224,7 @@ def tile_of_matrix_chain(stage: Stage) -> tuple[ChainRoles, MatrixChainTile]:
 
     Raises ProgramError for loops that have no such sizes.
     """
-    roles = chain_roles(stage.op)
+    roles = chain_roles(stage.op, stage.loops)
     if roles is None or stage.inner is None:
         raise ProgramError(f"stage {stage.name}: has an inner contraction; expected roles of its axes, and its loops")
     of = lambda axis, kind: [loop for loop in stage.loops if loop.axis == axis and loop.kind == kind]

@@ -31,8 +31,8 @@ def map_of_facts(facts: Mapping[str, Any]) -> RegimeMap:
     """The map that `facts_of_map` told.  Raises RollergenError, ValueError, TypeError, LookupError if it is none."""
     plans = tuple(
         Plan(
-            serial.from_json(one["program"]), int(one["count"]), tuple(map(str, one["axes"])),
-            frozenset(map(str, one["buffers"])), {str(k): int(v) for k, v in one["inner"].items()}, int(one["most"]),
+            serial.from_json(one["program"]), int(one["count"]), tuple(tuple(map(str, own)) for own in one["axes"]),
+            _numbers(one["buffers"]), _numbers(one["inner"]), int(one["most"]),
         )
         for one in facts["plans"]
     )  # fmt: skip
@@ -44,8 +44,12 @@ def map_of_facts(facts: Mapping[str, Any]) -> RegimeMap:
     return RegimeMap(plans, tuple(dict(one) for one in drawn["sizes"]), counts, seconds, best)
 
 
+def _numbers(facts: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): int(number) for name, number in facts.items()}
+
+
 def _plan(plan: Plan) -> dict[str, Any]:
     return {
-        "program": serial.to_json(plan.program), "count": plan.count, "axes": list(plan.axes),
-        "buffers": sorted(plan.buffers), "inner": dict(plan.inner), "most": plan.most,
+        "program": serial.to_json(plan.program), "count": plan.count, "axes": [[*own] for own in plan.axes],
+        "buffers": dict(sorted(plan.buffers.items())), "inner": dict(plan.inner), "most": plan.most,
     }  # fmt: skip

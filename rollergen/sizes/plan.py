@@ -1,4 +1,4 @@
-"""Plans: programs of which one extent is open.
+"""Plans: programs of which an extent is open.
 
 A program that was constructed at one count of rows (images of a batch, ...) is a program at every other count too: its
 tiles stay, the outermost digit of the axis runs as often as the axis is long, and a guard keeps the last tile within
@@ -8,44 +8,44 @@ all sizes have one kernel, which takes the count as an argument.
 That holds where nothing but extents of axes and first dimensions of tensors depends on the count: it is then in no
 offset and in no bound.  Temporaries that have rows further inside (partial sums of a split reduction) are as long as
 the largest count's, so that their offsets do not depend on it either.
+
+Of a chain of two contractions (attention) keys are open too, beside rows or alone: its blocks of keys run as often as
+there are any.  Its tensors may have what is open further inside (heads outside), as each of its blocks has one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from rollergen.emit import Source, emit_open
-from rollergen.expr.index import FloorDiv, Index
 from rollergen.expr.stages import Graph
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, Value, transform
 from rollergen.hal.spec import Device
-from rollergen.lower.nest import OpenAxis
+from rollergen.lower.open_axes import OpenAxes, open_dimension
 from rollergen.program.check import check
 from rollergen.program.model.counts import Counted
 from rollergen.program.model.together import with_launches
-from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL, Accumulator, Loop, RProgram, Stage
-
-PLAIN_GUARDS = ("mask", "peel")
-"""Guards that hold whatever the extent: a tile that begins earlier than its number says needs an axis that long."""
+from rollergen.program.rprogram import GRID, SERIAL, Accumulator, Loop, RProgram, Stage
 
 
 @dataclass(frozen=True)
 class Plan:
     """A program constructed at ``count``, for counts up to ``most``.
 
-    ``axes``: for each stage its open axis, or ""; ``buffers``: names of tensors whose first dimension is a multiple of
-    the count; ``inner``: of temporaries of which another one is, which is then as long as for ``most``.
+    ``axes``: for each stage its open axes, that of its results first; ``buffers``: tensors of which a dimension is a
+    multiple of the count, by name, with the elements of the dimensions outside of it (see `open_dimension`); ``inner``:
+    of temporaries of which another one is, which is then as long as for ``most``.
     """
 
     program: RProgram
     count: int
-    axes: tuple[str, ...]
-    buffers: frozenset[str]
+    axes: tuple[tuple[str, ...], ...]
+    buffers: Mapping[str, int]
     inner: Mapping[str, int]
     most: int
 
@@ -72,27 +72,34 @@ class Plan:
         """The program from which the kernels for all counts are written."""
         return replace(self._scaled(self.most, forced=True, device=device), launches=())
 
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether many counts have one price: of no chain, whose open axes may be several, or lie within tensors."""
+        return all(stage.inner is None for stage in self.program.stages)
+
     def counted(self, counts: np.ndarray, device: Device) -> list[Counted | Stage]:
-        """The stages of each call at these counts, side by side; those that do not depend on the count as they are."""
+        """The stages of each call at these counts, side by side; those that do not depend on the count as they are.
+        Of plans that are `is_of_rows`."""
         found: list[Counted | Stage] = []
-        for stage, axis in zip(self.largest(device).stages, self.axes, strict=True):
+        for stage, axes in zip(self.largest(device).stages, self.axes, strict=True):
             if stage.once:
                 continue
-            if not axis:
+            if not axes:
                 found.append(stage)
                 continue
-            outermost = stage.of_axis(axis)[0][0]
-            found.append(Counted(stage, axis, outermost, self.buffers, self.most, counts))
+            outermost = stage.of_axis(axes[0])[0][0]
+            found.append(Counted(stage, axes[0], outermost, frozenset(self.buffers), self.most, counts))
         return found
 
     def source(self, low: int, device: Device) -> Source:
         """The kernels for all counts from `low` on."""
         high = self.most
         program = self._scaled(high, forced=True, device=device)
+        extent = lambda number, axis: program.stages[number].op.axis(axis).extent
         opened = {
-            number: OpenAxis(axis, program.stages[number].op.axis(axis).extent // high, (low, high), self.buffers)
-            for number, axis in enumerate(self.axes)
-            if axis
+            number: OpenAxes({axis: extent(number, axis) // high for axis in axes}, (low, high), self.buffers)
+            for number, axes in enumerate(self.axes)
+            if axes
         }
         return emit_open(program, device, opened)
 
@@ -111,16 +118,24 @@ class Plan:
         """The program at another count; ``forced``: with guards though tiles may divide the axis."""
         scale = Scale(self.count, count, self.buffers, self.inner, self.most)
         stages = [
-            _scaled_stage(stage, axis, scale, forced, device)
-            for stage, axis in zip(self.program.stages, self.axes, strict=True)
+            _scaled_stage(stage, axes, scale, forced, device)
+            for stage, axes in zip(self.program.stages, self.axes, strict=True)
         ]
         views = {b.name: b for stage in stages for b in (stage.op.output, *(load.buffer for load in stage.op.loads()))}
-        whole = lambda b: views[b.name] if b.name in self.buffers and b.shape[0] % self.count else scale.buffer(b)
+        whole = lambda b: views[b.name] if self._is_merged(b) else scale.buffer(b)
         program, buffers = self.program, lambda some: tuple(map(whole, some))
         return replace(
             program, inputs=buffers(program.inputs), outputs=buffers(program.outputs),
             temporaries=buffers(program.temporaries), stages=tuple(stages),
         )  # fmt: skip
+
+    def _is_merged(self, buffer: Buffer) -> bool:
+        """Whether the tensor's open dimension is one of the stages' views of it, but not of the tensor."""
+        if buffer.name in self.inner:
+            return True
+        if buffer.name not in self.buffers:
+            return False
+        return buffer.shape[open_dimension(buffer.shape, self.buffers[buffer.name])] % self.count > 0
 
 
 @dataclass(frozen=True)
@@ -129,7 +144,7 @@ class Scale:
 
     before: int
     after: int
-    buffers: frozenset[str]
+    buffers: Mapping[str, int]
     inner: Mapping[str, int]
     most: int
 
@@ -146,15 +161,16 @@ class Scale:
             return replace(buffer, shape=tuple(longest))
         if buffer.name not in self.buffers:
             return buffer
-        return replace(buffer, shape=(self.number(buffer.shape[0]), *buffer.shape[1:]))
+        p = open_dimension(buffer.shape, self.buffers[buffer.name])
+        return replace(buffer, shape=(*buffer.shape[:p], self.number(buffer.shape[p]), *buffer.shape[p + 1 :]))
 
     def value(self, value: Value) -> Value:
         change = lambda node: replace(node, buffer=self.buffer(node.buffer)) if isinstance(node, Load) else None
         return transform(value, change)
 
-    def op(self, op: TensorOp, axis: str) -> TensorOp:
-        """The tensor op with this open axis."""
-        axes = [replace(one, extent=self.number(one.extent)) if one.name == axis else one for one in op.axes]
+    def op(self, op: TensorOp, opened: Collection[str]) -> TensorOp:
+        """The tensor op with these open axes."""
+        axes = [replace(one, extent=self.number(one.extent)) if one.name in opened else one for one in op.axes]
         return replace(
             op,
             output=self.buffer(op.output),
@@ -164,28 +180,32 @@ class Scale:
         )
 
 
-def _scaled_stage(stage: Stage, axis: str, scale: Scale, forced: bool, device: Device) -> Stage:
-    op = scale.op(stage.op, axis)
+def _scaled_stage(stage: Stage, axes: tuple[str, ...], scale: Scale, forced: bool, device: Device) -> Stage:
+    op = scale.op(stage.op, axes)
     kept = tuple(replace(row, value=scale.value(row.value)) for row in stage.kept_rows)
-    if not axis:
-        return replace(stage, op=op, kept_rows=kept)
-    stage = with_outer_digit(stage, axis)
+    for axis in axes:
+        stage = _of_extent(with_outer_digit(stage, axis), axis, op.axis(axis).extent, forced, device)
+    return replace(stage, op=op, kept_rows=kept)
+
+
+def _of_extent(stage: Stage, axis: str, extent: int, forced: bool, device: Device) -> Stage:
+    """The stage whose outermost loop of the axis runs as often as there are tiles; blocks of a chain's keys count
+    them themselves, without a guard."""
     outermost = stage.of_axis(axis)[0][0]
-    extent = op.axis(axis).extent
     loops = [
         replace(loop, extent=-(-extent // loop.stride)) if p == outermost else loop
         for p, loop in enumerate(stage.loops)
     ]
     guards = [(name, kind) for name, kind in stage.guards if name != axis]
-    if _overhangs(loops, axis, extent, forced):
+    if stage.op.axis(axis).role == "spatial" and _overhangs(loops, axis, extent, forced):
         own = stage.guard(axis)
         guards.append((axis, own if own != "none" else _guard(stage, device)))
-    return replace(stage, op=op, loops=tuple(loops), guards=tuple(guards), kept_rows=kept)
+    return replace(stage, loops=tuple(loops), guards=tuple(guards))
 
 
 def _guard(stage: Stage, device: Device) -> str:
     """As assembly has it: contractions of a CPU test the whole register tile at once."""
-    products = bool(stage.op.reductions) and not stage.op.of_role("row")
+    products = bool(stage.op.reductions) and not stage.op.of_role("row") and stage.inner is None
     return "peel" if products and not device.kind.threads else "mask"
 
 
@@ -215,128 +235,7 @@ def with_outer_digit(stage: Stage, axis: str) -> Stage:
     )  # fmt: skip
 
 
-# What is open -----------------------------------------------------------------------------------
-
-
-def open_buffers(here: Graph, there: Graph, count: int, other: int) -> frozenset[str] | None:
-    """Names of the inputs and outputs whose first dimensions are together a multiple of the count, of the same
-    expression at two counts; None where more than that differs."""
-    found = set()
-    for a, b in zip((*here.inputs, *here.outputs), (*there.inputs, *there.outputs), strict=True):
-        if a == b:
-            continue
-        rows = 1 + max((n for n, (one, two) in enumerate(zip(a.shape, b.shape, strict=True)) if one != two), default=-1)
-        some, others = prod(a.shape[:rows]), prod(b.shape[:rows])
-        if replace(a, shape=b.shape) != b or some % count or some // count * other != others:
-            return None
-        found.add(a.name)
-    return frozenset(found)
-
-
-def follows(here: Graph, there: Graph, count: int, other: int) -> bool:
-    """Whether the tensor ops at one count are those at the other, scaled."""
-    buffers = open_buffers(here, there, count, other)
-    traced = None if buffers is None else _traced(here.tensor_ops, buffers, count)
-    if traced is None or len(here.tensor_ops) != len(there.tensor_ops):
-        return False
-    axes, every, inner = traced
-    scale = Scale(count, other, every, inner, other)
-    pairs = zip(here.tensor_ops, axes, there.tensor_ops, strict=True)
-    return all(scale.op(op, axis) == wanted for op, axis, wanted in pairs)
-
-
-_SPLIT_TO = 4
-"""Times the count at which a reduction was split that its plan serves: temporaries are as long as the largest."""
-
-
-def plan_of(program: RProgram, buffers: frozenset[str], count: int, most: int) -> Plan | None:
-    """The plan of a program constructed at `count`; None where more is open than a plan can say.
-
-    ``buffers``: names of the inputs and outputs that are open; ``most``: the largest count.
-    """
-    traced = _traced([stage.op for stage in program.stages], buffers, count)
-    if traced is None:
-        return None
-    axes, every, inner = traced
-    if any(axis and not _openable(stage, axis) for stage, axis in zip(program.stages, axes, strict=True)):
-        return None
-    most = min(most, max(_SPLIT_TO * count, 64)) if inner else most
-    return Plan(program, count, tuple(axes), every, inner, most)
-
-
-def _openable(stage: Stage, axis: str) -> bool:
-    """Whether tiles of the axis may be guarded whatever its extent, and nothing but its loops depends on that."""
-    if stage.guard(axis) not in ("none", *PLAIN_GUARDS) or stage.superstep is not None:
-        return False
-    inner = [loop for loop in stage.loops if loop.axis == axis and loop.kind not in (GRID, SERIAL)]
-    if stage.store.on_lines and any(loop.kind == LANE for loop in inner):
-        return False
-    if inner and any(copy.window and axis in stage.load(copy).axes() for copy in stage.copies):
-        return False
-    return not (stage.store.vector > 1 and inner and stage.loops[-1] == inner[-1] and inner[-1].kind == UNROLL)
-
-
-Traced = tuple[list[str], frozenset[str], dict[str, int]]
-
-
-def _traced(ops: Iterable[TensorOp], buffers: frozenset[str], count: int) -> Traced | None:
-    """The open axis of each tensor op ("": none), all tensors of which the first dimension is open, and temporaries of
-    which another one is; None where the count is anywhere else."""
-    every, axes, inner = set(buffers), [], dict[str, int]()
-    for op in ops:
-        found = {_row_axis(load.indices[0]) for load in _accesses(op) if load.buffer.name in every}
-        for load in op.loads():
-            if load.buffer.name not in inner:
-                continue
-            place = inner[load.buffer.name]
-            if place >= len(load.indices):  # merged with what lies outside
-                return None
-            found.add(_row_axis(load.indices[place]))
-        if not found:
-            axes.append("")
-            continue
-        axis = next(iter(found))
-        if len(found) > 1 or axis is None or not _stands_free(op, axis, every, count):
-            return None
-        axes.append(axis)
-        if _row_axis(op.target[0]) == axis:
-            every.add(op.output.name)
-            continue
-        within = [n for n, index in enumerate(op.target) if index == Index.axis(axis)]
-        if op.output.kind != "temporary" or len(within) != 1 or op.output.shape[within[0]] != op.axis(axis).extent:
-            return None
-        inner[op.output.name] = within[0]
-    return axes, frozenset(every), inner
-
-
-def _accesses(op: TensorOp) -> Iterator[Load]:
+def accesses(op: TensorOp) -> Iterator[Load]:
+    """What the tensor op reads, and what it writes."""
     yield from op.loads()
     yield op.stored()
-
-
-def _row_axis(index: Index) -> str | None:
-    """The axis of which the index is the plain number, or the quotient: that which numbers rows."""
-    if len(index.terms) != 1 or index.const:
-        return None
-    atom, coefficient = index.terms[0]
-    if coefficient != 1:
-        return None
-    if isinstance(atom, FloorDiv):
-        return _row_axis(atom.index)
-    return atom if isinstance(atom, str) else None
-
-
-def _stands_free(op: TensorOp, axis: str, every: set[str], count: int) -> bool:
-    """The axis is as long as its tensors' rows, and no bound is of rows."""
-    one = op.axis(axis)
-    if one.role != "spatial" or one.extent % count:
-        return False
-    if any(axis in bound.index.axes() for bound in op.where):
-        return False
-    for load in _accesses(op):
-        if load.buffer.name not in every:
-            continue
-        rows = one.extent if load.indices[0].is_affine else one.extent // load.indices[0].terms[0][0].divisor  # type: ignore[union-attr]
-        if load.buffer.shape[0] != rows or any(bound.index == load.indices[0] for bound in load.guard):
-            return False
-    return True

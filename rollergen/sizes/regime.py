@@ -14,9 +14,9 @@ from math import prod
 import numpy as np
 
 from rollergen.construct.choose import construct, limited
-from rollergen.construct.planning import planned, row_limits
+from rollergen.construct.planning import cuts, row_limits
 from rollergen.dropped import drop
-from rollergen.errors import RollergenError
+from rollergen.errors import ConstructionError, DoesNotFitError, RollergenError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dims import Dim, Sized
 from rollergen.expr.stages import Graph
@@ -27,7 +27,8 @@ from rollergen.program.model.counts import Counted, price_counts
 from rollergen.program.model.together import price_stages
 from rollergen.program.rprogram import RProgram
 from rollergen.sizes.cover import CLOSE, cover, of_orders
-from rollergen.sizes.plan import Plan, follows, open_buffers, plan_of
+from rollergen.sizes.opening import follows, open_buffers, plan_of
+from rollergen.sizes.plan import Plan
 from rollergen.sizes.samples import Between, few_sizes, sampled_sizes, sizes_between
 
 PROGRAMS, PROGRAMS_OF_SEVERAL = 8, 12
@@ -36,6 +37,8 @@ _EACH, _MORE, _QUICKLY = 6, 10, 2
 """Best programs constructed at each sampled size: often one is the first of its neighbours.  More, where none of them
 is a plan: one whose packed panels run on from one row into the next has a number of panels that no count tells.  The
 last is how many where the map is made quickly."""
+_HOPED = 3
+"""Sizes at which programs are constructed, where none of these is a plan."""
 _STEP = 1.01
 """Where the best known plan takes so much longer than at the size before, another one may be better."""
 _ROUND, _MOST = 8, 64
@@ -115,9 +118,9 @@ class Reference:
         self._graph = expression.graph(self._sizes, device)
         self._count = expression.count(self._sizes)
 
-    def open_at(self, sizes: Mapping[str, int]) -> frozenset[str] | None:
-        """Names of the open inputs and outputs; None where the expression at these sizes is not the one at the largest
-        with another count."""
+    def open_at(self, sizes: Mapping[str, int]) -> dict[str, int] | None:
+        """The open inputs and outputs, as `open_buffers` has them; None where the expression at these sizes is not the
+        one at the largest with another count."""
         count = self._expression.count(sizes)
         if count == self._count:
             sizes = {name: (one.low + one.high) // 2 for name, one in self._expression.dims.items()}
@@ -129,7 +132,7 @@ class Reference:
 
 
 def open_plans(
-    graph: Graph, buffers: frozenset[str], count: int, most_rows: int, device: Device, options: BuildOptions,
+    graph: Graph, buffers: Mapping[str, int], count: int, most_rows: int, device: Device, options: BuildOptions,
     each: int = _EACH,
 ) -> tuple[RProgram, list[Plan]]:  # fmt: skip
     """The best program at a count, and the plans among the best ones, of which there are ``each``."""
@@ -204,11 +207,17 @@ def choice_of(
         pool = Pool(expression, device, options, {prod(one.values()): Between(one, 1.0) for one in few}, _QUICKLY)
         for sizes in few:
             pool.construct(sizes)
+            if pool.is_hopeless:
+                return None
         return pool.choice() if pool.plans else None
     every = sizes_between(expression.dims)
     pool = Pool(expression, device, options, every)
     for sizes in sampled_sizes(expression.dims, extra):
         pool.construct(sizes)
+        if not all(plan.is_of_rows for plan in pool.plans):  # their prices are found one by one
+            return choice_of(expression, device, options, extra, quick=True)
+        if pool.is_hopeless:
+            return None
     while pool.plans and len(pool.constructed) < _MOST and (steps := pool.steps()):
         for count in steps[: min(_ROUND, _MOST - len(pool.constructed))]:
             pool.construct(every[count].sizes)
@@ -239,18 +248,32 @@ class Pool:
         buffers = self._reference.open_at(sizes)
         if buffers is None:
             return
-        options = replace(self._options, shapes=replace(self._options.shapes, chains=False))  # chains are no plans
         outputs, inputs = self._expression.at(sizes)
-        graph = planned(outputs, self._given, options, inputs)  # type: ignore[arg-type]
-        fastest, found = open_plans(
-            graph, buffers, count, self._most_rows, self._given, self._options, self._each
-        )  # fmt: skip
-        self.constructed[count] = sizes, priced([fastest], self._device)[0]
+        best, found = [], list[Plan]()
+        for graph in cuts(outputs, self._given, self._options, inputs):  # type: ignore[arg-type]
+            try:
+                if found:  # of what is cut further only how fast it is
+                    best.append(construct(graph, self._given, self._options, 1)[0].program)
+                    continue
+                fastest, found = open_plans(
+                    graph, buffers, count, self._most_rows, self._given, self._options, self._each
+                )  # fmt: skip
+                best.append(fastest)
+            except (ConstructionError, DoesNotFitError) as error:
+                drop(f"a cut at {count}", error)
+        if not best:
+            return
+        self.constructed[count] = sizes, min(priced(best, self._device))
         for plan in found:
             program = plan.largest(self._given)
             if program not in self._programs:
                 self._programs.add(program)
                 self.plans.append(plan)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether programs were constructed, and none is a plan."""
+        return not self.plans and len(self.constructed) >= _HOPED
 
     def steps(self) -> list[int]:
         """Counts at which nothing was constructed, and at which the best of the plans takes longer all at once than at
@@ -302,12 +325,16 @@ def prices_of(plans: Sequence[Plan], counts: Sequence[int], device: Device) -> n
     """Predicted seconds of each plan at each count."""
     seconds, every = np.full((len(plans), len(counts)), np.inf), np.array(counts, np.int64)
     served = [np.flatnonzero(every <= plan.most) for plan in plans]
-    stages = [plan.counted(every[at], device) for plan, at in zip(plans, served, strict=True)]
+    for number in [n for n, plan in enumerate(plans) if not plan.is_of_rows]:
+        programs = [plans[number].unchecked(count, device) for count in every[served[number]].tolist()]
+        seconds[number][served[number]] = priced(programs, device)
+    beside = [n for n, plan in enumerate(plans) if plan.is_of_rows]
+    stages = [plans[n].counted(every[served[n]], device) for n in beside]
     open_ = iter(price_counts([one for some in stages for one in some if isinstance(one, Counted)], device))
     closed = [one for some in stages for one in some if not isinstance(one, Counted)]
     same = iter(price_stages(closed, device).seconds.tolist() if closed else ())
-    for row, at, some in zip(seconds, served, stages, strict=True):
-        row[at] = sum(next(open_) if isinstance(one, Counted) else next(same) for one in some)
+    for n, some in zip(beside, stages, strict=True):
+        seconds[n][served[n]] = sum(next(open_) if isinstance(one, Counted) else next(same) for one in some)
     return seconds
 
 

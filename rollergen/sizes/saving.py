@@ -34,7 +34,7 @@ from rollergen.sizes.regime import RegimeMap
 if TYPE_CHECKING:
     from rollergen.sizes.kernel import Place, SizedKernel
 
-FORMAT, FACTS, DEVICE = "rollergen.sizes.v1", "sizes.json", "device.json"
+FORMAT, FACTS, DEVICE = "rollergen.sizes.v2", "sizes.json", "device.json"
 MOST_SIZES, MOST_ALONE = 8192, 32
 """Sizes that are looked at, and of these with kernels of their own, which are saved whole."""
 

@@ -736,6 +736,8 @@ template <class P> P argument(void *given)
         TensorMap map;
         memcpy(&map, given, sizeof map);
         return map;
+    } else if constexpr (std::is_integral_v<P>) {
+        return *(P *)given;
     } else {
         return (P)given;
     }

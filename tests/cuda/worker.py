@@ -38,6 +38,7 @@ def run(job: Path) -> None:
     for launch in launches:
         maps = [mapped(words, held[n]) for n, words in zip(launch.arguments, launch.maps, strict=False)]
         given = [held[n] if m is None else m for n, m in zip_longest(launch.arguments, maps)]
+        given += [np.array([size], np.int32) for size in launch.sizes]
         pointers = (ctypes.c_void_p * len(given))(*(array.ctypes.data for array in given))
         if getattr(library, f"launch_{launch.entry}")(pointers, launch.blocks, launch.threads, modes, message):
             job.write_bytes(pickle.dumps(f"{launch.entry}: {message.value.decode()}"))

@@ -10,7 +10,7 @@ from rollergen.gate.memory import HOST
 from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
 from rollergen.runtime.executor import executor_for
-from rollergen.sizes.plan import plan_of
+from rollergen.sizes.opening import plan_of
 from rollergen.sizes.regime import Expression, Reference, open_plans, priced, prices_of
 from rollergen.targets import resolve
 
@@ -128,4 +128,7 @@ def test_sums_of_parts_are_as_long_as_the_largest_size():
 def test_what_has_sizes_in_its_offsets_is_no_plan():
     device = resolve("v100")
     outputs = rg.ops.softmax(T("x", (7, S)))
-    assert Reference(Expression(outputs, None, outputs.dims), device).open_at({"S": 9}) is None
+    buffers = Reference(Expression(outputs, None, outputs.dims), device).open_at({"S": 9})
+    assert buffers == {"x": 7, "out": 7}
+    graph = planned(outputs.at({"S": 9}), device)
+    assert open_plans(graph, buffers, 9, HIGH, device, BuildOptions())[1] == []
