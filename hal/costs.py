@@ -142,6 +142,10 @@ COSTS: Mapping[str, Cost] = {
     "block_clocks": cost("clocks of starting one block on a unit"),
     "next_block_clocks": cost("clocks from the end of a block that has a unit for itself to the start of the next one"),
     "edge_clocks": cost("clocks for each element of a tile that overhangs its tensor, or result that goes out alone"),
+    "nan_slots": cost(
+        "multiply-add slots of each instruction by which a maximum of vectors keeps a NaN: three for each vector in "
+        "one chain, one in separate chains",
+    ),
     "guard_instructions": cost("instructions of one bound that an access is tested for"),
     "gather_clocks": cost("clocks for each element that a lane loop loads or stores by itself"),
     "array_alignment": cost("bytes at which the caller's arrays are sure to begin (0: on lines of the cache)"),

@@ -109,6 +109,18 @@ def test_a_maximum_tests_for_nan_beside_several_chains_and_within_one():
     assert found == {False: (2, 3), True: (0, 1)}
 
 
+def test_a_spec_says_how_many_slots_such_a_test_takes():
+    A = rg.tensor("A", (40, 96))
+    free = replace(CORE, costs=tuple((name, value) for name, value in CORE.costs if name != "nan_slots"))
+    stage = first_of(rg.ops.amax(A, 1), count=1)[0].stages[-1]
+    slots = lambda device: moved_of(nest_of(stage, facts_of(stage.op), device), device, costs_of(device)).slots
+    nest = nest_of(stage, facts_of(stage.op), CORE)
+    lane = stage.loops[-1]
+    rows = nest.passed(tuple(p for p in nest.in_thread() if stage.loops[p].axis != lane.axis))
+    vectors = rows * 96 / lane.extent
+    assert slots(CORE) - slots(free) == pytest.approx(vectors * nan_tests(nest).all * costs_of(CORE).nan_slots)
+
+
 def test_a_sum_tests_for_no_nan():
     A = rg.tensor("A", (40, 96))
     for program in first_of(rg.ops.sum(A, 1), count=3):

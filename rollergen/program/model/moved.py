@@ -73,7 +73,9 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
             phase_reads.append(_reads_of_phase(nest, device, phase, rolled(nest, loops), own))
             accesses += own
             continue
-        slots = slots + points(nest, loops) * (_point_slots(nest, phase, costs) + phase.reduces * nan_tests(nest)[1])
+        slots = slots + points(nest, loops) * _point_slots(nest, phase, costs)
+        if phase.reduces and costs.nan_slots:
+            slots = slots + points(nest, loops) * nan_tests(nest).all * costs.nan_slots
         if nest.lockstep == 1 and phase.of_rows:
             slots = slots - (points(nest, loops) - _rows(nest)) * _slots_of(phase.of_rows, costs)
         own = _phase_reads(nest, device, phase, loops)
