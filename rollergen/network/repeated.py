@@ -7,7 +7,6 @@ For this the weights have to be dealt to several blocks.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,14 +33,22 @@ def weight_of(network: Network, names: Iterable[str]) -> str:
 
 
 def repeated(network: Network, steps: Sequence[Step], device: Device) -> frozenset[str]:
-    """The texts (`Step.alike`) of steps of which several read the same weight, whose part of a core fills half of its
-    second cache."""
+    """The texts (`Step.alike`) of steps that find in the second cache what others like them left there of the same
+    weight: each core's part of it fills half of that cache, and what lies between two such steps does not."""
     if device.kind.threads or len(device.layers) < 3:
         return frozenset()
-    least = device.layers[2].capacity_bytes / 2 * device.units
-    uses = Counter((step.alike, weight_of(network, step.inputs)) for step in steps if step.alike)
-    large = lambda name: bool(name) and network.constants[name].nbytes > least
-    return frozenset(text for (text, name), count in uses.items() if count > 2 and large(name))
+    half = device.layers[2].capacity_bytes / 2 * device.units
+    ends: dict[tuple[str, str], float] = {}
+    found: set[str] = set()
+    moved: float = 0  # bytes of weights and results
+    for step in steps:
+        name = weight_of(network, step.inputs)
+        use, own = (step.alike, name), network.constants[name].nbytes if name else 0
+        if step.alike and own > half and use in ends and moved - ends[use] < half:
+            found.add(step.alike)
+        moved += own + sum(half if one.shape is None else one.size_bytes for one in step.outputs)
+        ends[use] = moved
+    return frozenset(found)
 
 
 def in_blocks(settings: dict[str, Any], device: Device) -> dict[str, Any]:

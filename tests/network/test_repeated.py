@@ -45,6 +45,24 @@ def test_weights_count_that_several_steps_read_and_that_fill_half_of_the_second_
     assert not repeated(one, made, resolve("v100"))  # its blocks are dealt by the device
 
 
+@pytest.mark.parametrize("others, found", [(0, True), (1, False)], ids=["alone", "another weight between"])
+def test_weights_do_not_count_that_others_have_driven_out(cpu, others, found):
+    class Shared(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(512, 512) for _ in range(1 + others))
+
+        def forward(self, x):
+            for _ in range(4):
+                for layer in self.layers:
+                    x = layer(x)
+            return x
+
+    with torch.no_grad():
+        one = imported(exported(Shared().eval(), (torch.zeros(1, 512),)), "shared")
+    assert bool(repeated(one, steps_of(one), cpu)) == found
+
+
 def test_programs_of_several_blocks_come_first_unless_the_user_ranks(cpu):
     one = network(256)
     made = steps_of(one)
