@@ -152,7 +152,11 @@ LIMITERS: dict[str, tuple[Callable, str]] = {
         latency.latency_clocks,
         "R (waits that steps ahead do not hide + barriers + chains of sums)",
     ),
-    "LAYER bandwidth": (bandwidth.supply, "max(B x bytes / bytes a clock of a unit, bytes of all / those of the chip)"),
+    "LAYER bandwidth": (
+        bandwidth.supply,
+        "max(B x bytes / bytes a clock of a unit, bytes of all / those of the chip), the latter of a GPU's shared "
+        "cache with the bytes that memory fills it with",
+    ),
     "streamed stores": (bandwidth.supply, "bytes of stores past the caches / bytes a clock"),
     "filling tiles": (bandwidth.supply, "bytes that a thread brings into arrays of its own / bytes a clock"),
     "column walks": (misses.exposed_misses, "B x lines x clocks of a miss, where strides defeat the prefetchers"),

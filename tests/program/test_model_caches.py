@@ -1,6 +1,7 @@
 """Footprints, sets and reuse in caches against hand counts."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from rollergen.emit import emit
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer
 from rollergen.hal.load import load_device
+from rollergen.program.assemble.matrix import MatrixPlan
+from rollergen.program.model import predict_stage
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Operand, alignment_of, count_of, facts_of, range_of
 from rollergen.program.model.limiters.bandwidth import is_one_with_tiles
@@ -31,6 +34,7 @@ from rollergen.program.model.price import worked
 from rollergen.program.model.reuse import ReuseBySize
 from rollergen.program.model.work import work_of
 from rollergen.program.windows import overlaps
+from tests.matrices import matmul, planned
 from tests.program.batches import batch, random_stages
 from tests.program.hand_devices import AVX512, TURING
 from tests.programs import cpu_matmul, gpu_conv
@@ -232,3 +236,20 @@ def test_what_a_window_reads_again_is_copied_through_the_units_cache_and_all_els
 )  # fmt: skip
 def test_windows_are_told_from_rows_that_lie_one_behind_the_other(index, found):
     assert overlaps((index,), {"i": 28, "r": 3}) == found
+
+
+def test_lines_from_memory_take_the_shared_caches_rate_twice():
+    """Blocks in groups of rows read less from memory, and as much from the cache."""
+    device, shared = load_device("h200"), load_device("h200").layer("l2")
+    per_clock = shared.bandwidth_gb_s * 1e3 / device.clock_mhz
+    plan = MatrixPlan("wgmma", 1, 32, 2, 1, 4, 4, boxes=True, producer=True)
+    side, clocks, read = 8192, [], []
+    for group_rows in (0, 16):
+        made = planned(matmul(side, side, side), device, replace(plan, group_rows=group_rows))
+        stage = predict_stage(made.stages[0], device)
+        clocks.append(next(one.clocks for one in stage.limiters if one.name == "l2 bandwidth"))
+        read.append(dict(stage.traffic_bytes))
+    assert read[0]["l2"] == read[1]["l2"] and read[0]["dram"] > 1.5 * read[1]["dram"]
+    results = 2 * side * side  # bytes that are written, which no line is read for
+    for took, bytes_ in zip(clocks, read, strict=True):
+        assert took * per_clock == pytest.approx(bytes_["l2"] + bytes_["dram"] - results)
