@@ -41,6 +41,8 @@ from rollergen.lower.writer import Nested
 from rollergen.program.chains import chain_factors, key_bounds, steps_of, tile_of_chain
 
 _F32 = "float32"
+_FAR = 2.0**64
+"""Queries are not multiplied by numbers that are so large, or so small, which they or the scores might overflow by."""
 
 
 def write_chain(context: Context) -> None:
@@ -108,8 +110,9 @@ class _Chain:
             return self._weight(), self._weight(), 1.0
         every = self.pair.bodies[0], scores_of_whole_blocks(self.op)
         (score, factor), (whole, other) = map(scaled_score, every)
-        if factor == other and _is_product(score) and _is_product(whole):
-            return score, whole, factor * LOG2E
+        scale = factor * LOG2E
+        if factor == other and 1 / _FAR < scale < _FAR and _is_product(score) and _is_product(whole):
+            return score, whole, scale
         return *every, 1.0
 
     def _registers(self, wish: str, value: float | int) -> str:

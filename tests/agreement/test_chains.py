@@ -124,6 +124,18 @@ def test_the_operator_with_its_masks(mask, causal):
         assert not run_opencl(made, arrays, device("cpu"))[made.outputs[0].name][:, 5].any()
 
 
+@pytest.mark.parametrize("scale", [1e-40, 1e30])
+def test_queries_are_not_multiplied_by_numbers_that_leave_the_range_of_float32(scale):
+    """A row that sees its keys at so small a scale was taken for one that sees none."""
+    q, k, v = operands(heads=2, rows=16, keys=32, shared=1)
+    made = program(rg.ops.attention(q, k, v, T("m", (16, 32), "bool"), scale=scale), device("cpu"), TILES[0])
+    arrays = {**arrays_of(made), "m": np.arange(512).reshape(16, 32) % 7 > 2}
+    arrays |= {"q": np.abs(arrays["q"]), "k": -np.abs(arrays["k"])}
+    found, wanted = run_opencl(made, arrays, device("cpu"))["out"], interpret(made, arrays, device("cpu")).outputs["out"]
+    np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
+    assert np.isfinite(found).all() and found.any(-1).all()
+
+
 HOSTILE = {
     "all equal": lambda q, k: (q.fill(1), k.fill(1)),
     "large": lambda q, k: (q.fill(100), np.multiply(k, 100, out=k)),
