@@ -216,24 +216,24 @@ class ReuseAnalysis:
         after = _take(lines, [rows[n + 1] for n in self.repeating])
         uneven = self.spanned.uneven
         if not is_nothing(uneven):
-            mean = self._mean_tiles(i, own, once, after)
+            mean = self._mean_tiles(i)
             once, after = (choose(uneven, one, other) for one, other in zip(mean, (once, after), strict=True))
         visited = stacked(own) * once
         fresh = least(after, visited)
         return _Moved(once, fresh, visited - fresh, fresh if self.streams[i].operand.scattered else once)
 
-    def _mean_tiles(self, i: int, own: list[Number], once: Number, after: Number) -> tuple[np.ndarray, np.ndarray]:
-        """``once`` and ``after`` of tiles that are as large as the mean one: a last one that the axis' end cuts has
-        fewer lines."""
-        inner, outer = [], []
+    def _mean_tiles(self, i: int) -> tuple[Number, Number]:
+        """Lines inside and outside each level that repeats, of tiles that are as large as the mean one: a last one that
+        the axis' end cuts has fewer."""
+        lines, rows, inner, outer = self.tiles[i].lines, self.spanned.rows[i], [], []
         mean: Number = 0
-        for n, trips in enumerate(own):
-            full, grown = (np.ravel(rows[n] if len(rows) > 1 else rows) for rows in map(np.atleast_2d, (once, after)))
-            mean = least(mean, full) if n and self.repeating[n] > self.starts[i] else full
+        for n, level in enumerate(self.spanned.levels):
+            full, grown = (np.ravel(_take(lines, [rows[at]])) for at in (n, n + 1))
+            mean = least(mean, full) if n > self.starts[i] else full
             inner.append(mean)
-            mean = least(grown, trips * mean)
+            mean = least(grown, (self.streams[i].passes if level.axis is None else level.trips) * mean)
             outer.append(mean)
-        return stacked(inner), stacked(outer)
+        return tuple(stacked([tiles[n] for n in self.repeating]) for tiles in (inner, outer))  # type: ignore[return-value]
 
     def _kept_alone(self, i: int, lines: Number, kept: Number, cache: Cache, costs: Costs) -> Number:
         """What survives of an array of a thread's own, level by level: from one filling to the next it is alone."""
