@@ -76,7 +76,7 @@ def supply(
             limiters.append((f"{layer.name} bandwidth", clocks(read_bytes, 0), _joins(layer, costs)))
         else:
             limiters.append((f"{layer.name} bandwidth", clocks(read_bytes, write_bytes), _joins(layer, costs)))
-        if last and number and nest.lockstep > 1:
+        if last and number and nest.lockstep > 1:  # the cache before the memory, whose limiter stands before its
             limiters[-2] = _with_fills(device, inner, limiters[-2], nest.blocks * (delivered + read_bytes))
         delivered = read_bytes + write_bytes
         if len(used) < len(lines):
