@@ -233,7 +233,7 @@ class ReuseAnalysis:
             inner.append(mean)
             mean = least(grown, (self.streams[i].passes if level.axis is None else level.trips) * mean)
             outer.append(mean)
-        return tuple(stacked([tiles[n] for n in self.repeating]) for tiles in (inner, outer))  # type: ignore[return-value]
+        return stacked([inner[n] for n in self.repeating]), stacked([outer[n] for n in self.repeating])
 
     def _kept_alone(self, i: int, lines: Number, kept: Number, cache: Cache, costs: Costs) -> Number:
         """What survives of an array of a thread's own, level by level: from one filling to the next it is alone."""
