@@ -143,7 +143,7 @@ _FLOAT8 = """__device__ __forceinline__ void widen_{kind}_float16(unsigned int (
 {rest}#endif
 }}
 """
-_REST_OF_E4M3 = """    unsigned int nan[2];  /* the upper bit of each half that has all bits of the number */
+_REST_OF_E4M3 = """    unsigned int nan[2];  /* bit 15 of each half that is NaN: all bits but the sign are set */
     #pragma unroll
     for (int i = 0; i < 2; ++i) {
         nan[i] = ((pairs[i] & 0x7f007f00u) + 0x01000100u) & 0x80008000u;

@@ -11,7 +11,7 @@ from rollergen.expr.winograd import growth
 from rollergen.gate.tolerance import Accuracy, accuracies
 from rollergen.hal.dtypes import DOTS, DTYPES, WORD_OF
 from rollergen.program.loops import added_terms
-from rollergen.program.matrix import FLOAT8, FLOAT8_SUM_BITS, TF32
+from rollergen.program.matrix import FLOAT8_FACTORS, FLOAT8_SUM_BITS, TF32
 from rollergen.program.rprogram import RProgram, Stage
 
 _AS_MANY_BITS = "float16"
@@ -25,7 +25,7 @@ _FLOAT8_GROWTH = 2.0 ** (2 * (1 + DTYPES["float32"].significant - FLOAT8_SUM_BIT
 
 def is_narrowed(program: RProgram) -> bool:
     """Whether some stage cuts its factors or sums (see `Compute.factors`)."""
-    return any(stage.compute.factors in (TF32, FLOAT8) for stage in program.stages)
+    return any(stage.compute.factors in (TF32, FLOAT8_FACTORS) for stage in program.stages)
 
 
 def program_accuracies(program: RProgram) -> dict[str, Accuracy]:
@@ -37,11 +37,11 @@ def program_accuracies(program: RProgram) -> dict[str, Accuracy]:
 
 def _terms(stage: Stage) -> int:
     terms = added_terms(stage)
-    return -(-terms // _FLOAT8_TERMS) if stage.compute.factors == FLOAT8 else terms
+    return -(-terms // _FLOAT8_TERMS) if stage.compute.factors == FLOAT8_FACTORS else terms
 
 
 def _growth(stage: Stage) -> float:
-    if stage.compute.factors == FLOAT8:
+    if stage.compute.factors == FLOAT8_FACTORS:
         return _FLOAT8_GROWTH
     return growth(stage.winograd) if stage.winograd else 1.0
 

@@ -48,7 +48,7 @@ NEIGHBOURS = 4
 TF32 = "tf32"
 """float32 without the 13 lowest bits of its significand."""
 
-FLOAT8 = "float8"
+FLOAT8_FACTORS = "float8"
 """The value of `Compute.factors` for factors of float8, whose sums hold `FLOAT8_SUM_BITS`."""
 FLOAT8_SUM_BITS = 14
 """Significant bits that tensor cores of sm_89 and sm_90 keep of such sums, cutting off the others (Zhang et al.,
