@@ -13,7 +13,7 @@ from rollergen.lower.expressions import Inside
 from rollergen.lower.loops import output_access, scope_of
 from rollergen.lower.place import Place
 from rollergen.lower.takes import moved, of_one_lane, one_lane
-from rollergen.program.loops import PanelPart, asked_lanes, prefetched_loads, prefetched_takes
+from rollergen.program.loops import PanelPart, asked_lanes, ids_by_lane, prefetched_loads, prefetched_takes
 
 
 def fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: PanelPart | None = None) -> None:
@@ -44,13 +44,15 @@ def fetch_next_takes(context: Context, here: Place) -> None:
     nest, out, p = context.nest, context.out, context.nest.stage.prefetch
     following = replace(here.bind({p: here.point[p] + 1}), sources={})  # registers hold what this iteration reads
     bound = here.axis_test(nest.loops[p].axis)
-    row = bound.index.substitute(following.axes).simplify(out.ranges)
-    with out.when(Inside(row, None, bound.high)):
+    next_one = bound.index.substitute(following.axes).simplify(out.ranges)
+    with out.when(Inside(next_one, None, bound.high)):
         for take in prefetched_takes(nest.stage):
+            every = [widened(one, extent) for one, extent in zip(take.ids, take.extents, strict=True)]
+            row: Index | None = None
             for lane in asked_lanes(nest.stage, take):
                 at = following if nest.lane_position is None else following.bind({nest.lane_position: Index.of(lane)})
-                scope = of_one_lane(scope_of(context, at, None, {}, {}))
-                every = [widened(one, extent) for one, extent in zip(take.ids, take.extents, strict=True)]
-                ids = [one_lane(evaluate(out, scope, one)) for one in every]
-                offset = take.row.offset().substitute(at.axes)
-                out.prefetch_line(nest.parameters[take.row.buffer.name], moved(out, offset, take, ids))
+                if row is None or ids_by_lane(nest.stage, take):
+                    scope = of_one_lane(scope_of(context, at, None, {}, {}))
+                    row = moved(out, Index(), take, [one_lane(evaluate(out, scope, one)) for one in every])
+                offset = take.row.offset().substitute(at.axes) + row
+                out.prefetch_line(nest.parameters[take.row.buffer.name], offset)

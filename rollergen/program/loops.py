@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from rollergen.expr.dtypes import is_float
+from rollergen.expr.dtypes import ITEMSIZE, is_float
 from rollergen.expr.positions import combiner_in_order
 from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import Binary, Combiner, Load, Take, axes_of, takes, walk
@@ -145,14 +145,23 @@ def prefetched_takes(stage: Stage) -> tuple[Take, ...]:
     return tuple(take for take in takes(stage.op.result) if axis in axes_of(take))
 
 
+_LINE_BYTES = 64
+"""Of the first cache of most CPUs, which alone prefetch takes; longer lines are asked for more than once."""
+
+
 def asked_lanes(stage: Stage, take: Take) -> range:
-    """The lanes at whose places a take is prefetched: the first, where they follow each other; every second one, where
-    each has an id of its own.  Ids of neighbours often name one line: of 256 of a row of 64 lines on Zen 4, all lanes'
-    places prefetched take .83 of the time without, every second one's .79, every fourth one's .93."""
+    """The lanes at whose places a take is prefetched: one of each line, where they follow each other; every second one,
+    where each has an id of its own.  Ids of neighbours often name one line: of 256 of a row of 64 lines on Zen 4, all
+    lanes' places prefetched take .83 of the time without, every second one's .79, every fourth one's .93."""
     lane = stage.loops[-1]
-    if lane.kind != LANE or not any(lane.axis in axes_of(value) for value in take.ids):
+    if lane.kind != LANE:
         return range(1)
-    return range(0, lane.extent, 2)
+    return range(0, lane.extent, 2 if ids_by_lane(stage, take) else _LINE_BYTES // ITEMSIZE[take.dtype])
+
+
+def ids_by_lane(stage: Stage, take: Take) -> bool:
+    """Whether each lane of a stage that has lanes takes by an id of its own."""
+    return any(stage.loops[-1].axis in axes_of(value) for value in take.ids)
 
 
 OVERLAP = "overlap"

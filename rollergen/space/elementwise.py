@@ -69,8 +69,8 @@ class _Map:
         self.n_extent = op.axis(self.n).extent
         self.staged = transposed_load(op)
         # ids of whole rows are scalars: they leave vectors of rows as wide as those of a copy
-        dtypes = [op.output.dtype, *(load.dtype for load in op.loads() if self.n in load.axes())]
-        self.lanes = vector_lanes(device, max(dtypes, key=lambda dtype: ITEMSIZE[dtype]))
+        self.dtypes = [op.output.dtype, *(load.dtype for load in op.loads() if self.n in load.axes())]
+        self.lanes = vector_lanes(device, max(self.dtypes, key=lambda dtype: ITEMSIZE[dtype]))
 
     def tiled(self, *digits: Digit, limits: Iterable[Rule] = (), **others: Any) -> list[ElementwisePlan]:
         """The plans of one loop structure; ``others``: what is the same in all of them."""
@@ -266,7 +266,7 @@ class _SerialMap(_Map):
         reorders operations looks ahead by about a hundred, which is fewer long chains than would keep its pipes
         busy.)"""
         times, loads = self.device.limits.registers_per_thread // _LIVE, self.op.loads()
-        single = {self.op.output.dtype, *(load.dtype for load in loads)} == {"float32"}
+        single = set(self.dtypes) == {"float32"}
         plain = self.staged < 0 and all(lane_stride(load, self.n) in (0, 1) and not load.guard for load in loads)
         whole = self.n_extent % (times * self.lanes) == 0
         several = times > 1 and self.lanes > 1 and len(loads) < _LIVE

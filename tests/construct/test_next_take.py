@@ -59,11 +59,13 @@ def test_every_second_lanes_place_in_the_next_row_is_asked_for():
     assert all(one.endswith(" + 1024") for one in asked), "a row of x further on"
 
 
-def test_a_vector_of_a_row_is_asked_for_where_the_next_id_says():
-    text = emit(asking(of_rows())[0], AVX512).text
-    (asked,) = re.findall(ASKED, text)
-    row = re.search(r"x \+ (\w+)\*1024", asked).group(1)
-    assert re.search(rf"{row} = ids\w*\[.*1\];", text), "of the next row"
+@pytest.mark.parametrize(("columns", "lines"), [(1024, 4), (1040, 1)], ids=["four vectors at once", "one vector"])
+def test_each_line_of_a_row_is_asked_for_where_the_next_id_says(columns, lines):
+    text = emit(asking(of_rows(columns=columns))[0], AVX512).text
+    asked = re.findall(rf"__builtin_prefetch\(.*?x \+ (\w+)\*{columns} \+ \w+\*\d+(?: \+ (\d+))?\)\);", text)
+    assert [int(further or 0) for _, further in asked] == [16 * n for n in range(lines)]
+    (row,) = {row for row, _ in asked}
+    assert len(re.findall(rf"{row} = ids\w*\[.*1\];", text)) == 1, "the next row's id is read once"
 
 
 @pytest.mark.parametrize(
@@ -100,8 +102,8 @@ def test_values_and_traffic_do_not_change_and_the_program_is_read_back_with_the_
 
 @settings(max_examples=15, deadline=None)
 @given(
-    rows=st.integers(16, 70), columns=st.integers(300, 400), count=st.integers(1, 40), along=st.booleans(),
-    seed=st.integers(0, 99),
+    rows=st.integers(16, 70), columns=st.integers(300, 400) | st.sampled_from((320, 384)), count=st.integers(1, 40),
+    along=st.booleans(), seed=st.integers(0, 99),
 )  # fmt: skip
 def test_results_are_right_and_nothing_behind_the_ids_is_read(rows, columns, count, along, seed):
     expression = along_rows(rows, columns, count) if along else of_rows(rows, columns, count)

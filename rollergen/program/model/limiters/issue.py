@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rollergen.expr.values import loads
 from rollergen.hal.spec import Device
-from rollergen.program.loops import asked_lanes, panel_part, prefetched_loads, prefetched_takes
+from rollergen.program.loops import asked_lanes, ids_by_lane, panel_part, prefetched_loads, prefetched_takes
 from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.nest import Nest
@@ -58,11 +58,12 @@ def instructions_of_access(nest: Nest, costs: Costs, work: Work, access: Access)
 
 def _prefetches(nest: Nest) -> Number:
     """Instructions of one thread that ask for lines of the next row: one for each vector that the last reduction
-    reads of it; of the next panel, one for each step of a register tile; of takes, for each lane that is asked for, one
-    that reads its ids and one that asks."""
+    reads of it; of the next panel, one for each step of a register tile; of takes, one for each lane that is asked for,
+    and one that reads ids for it or for all of them."""
     points = nest.product(lambda p, loop: loop.kind not in (GRID, *PARALLEL, LANE))
     if not nest.stage.op.reductions:
-        return 2 * sum(len(asked_lanes(nest.stage, take)) for take in prefetched_takes(nest.stage)) * points
+        takes = [(len(asked_lanes(nest.stage, take)), take) for take in prefetched_takes(nest.stage)]
+        return sum(lanes + (lanes if ids_by_lane(nest.stage, take) else 1) for lanes, take in takes) * points
     asked = len(prefetched_loads(nest.stage, loads(*nest.stage.op.reductions[-1].bodies)))
     part = panel_part(nest.stage)
     if part is not None:
