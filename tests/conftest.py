@@ -17,17 +17,18 @@ settings.load_profile("repeatable")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--whole", action="store_true", help="run all cases of the long lists, not every n-th")
+    parser.addoption("--whole", action="store_true", help="run all cases of the long lists")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Of a list marked ``every(n)``, every n-th of the cases that -k and the like have left; all if they are fewer."""
+    """Of a list marked ``every(n)``, the first case and every n-th behind it, but for tests that are named."""
     lists = defaultdict(list)
-    for item in () if config.option.whole else items:
+    named = config.option.keyword or any("::" in argument for argument in config.args)
+    for item in () if config.option.whole or named else items:
         if mark := item.get_closest_marker("every"):
             lists[item.function, mark.args[0]].append(item)
-    left_out = {item for (_, n), cases in lists.items() if len(cases) >= n for at, item in enumerate(cases) if at % n}
+    left_out = {item for (_, n), cases in lists.items() for at, item in enumerate(cases) if at % n}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
 

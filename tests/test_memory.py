@@ -47,6 +47,7 @@ def in_cycles(work):
     ("case", "device"),
     [*((case, "v100") for case in CASES), ("matmul", "h200"), ("softmax", "ipu"), ("argmax", "cortex-a53")],
 )
+@pytest.mark.every(3)
 def test_a_build_leaves_no_cycles(without_collector, case, device):
     work = lambda n: rg.build(CASES[case](34 + n), device, profile=False, cache=False)
     assert in_cycles(work) == []

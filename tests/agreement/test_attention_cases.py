@@ -22,7 +22,7 @@ from tests.cuda.host import compiler
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("number", range(1, 41))
-@pytest.mark.every(9)
+@pytest.mark.every(19)
 def test_attention_is_right_in_every_reader(number):
     assert_right(drawn(number))
 

@@ -46,6 +46,7 @@ def agree(expr, made, arrays, tolerance=2e-5):
 
 
 @pytest.mark.parametrize("name", SCORES)
+@pytest.mark.every(3)
 def test_scores_of_ones_own_are_one_stage_in_every_reader(name):
     expr = attention(*operands(), SCORES[name])
     for tile in TILES[: 1 + (name in ("causal", "window"))]:
@@ -110,6 +111,7 @@ MASKS = {
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.every(3)
 def test_the_operator_with_its_masks(mask, causal):
     q, k, v = operands()
     expr = rg.ops.scaled_dot_product_attention(q, k, v, MASKS[mask](), is_causal=causal, enable_gqa=True)

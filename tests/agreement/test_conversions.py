@@ -50,7 +50,7 @@ def cases(draw):
     return case, (*tiles, steps, draw(st.integers(1, 4))), how
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(cases())
 def test_all_readers_agree(drawn_case):
     case, plan, how = drawn_case

@@ -146,7 +146,7 @@ def require_agreement(expression, program, of, arrays=None):
         np.testing.assert_array_equal(executed(program, emit(program, of, "cuda"), arrays)[out], want)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize(("make", "a", "b"), CASES, ids=lambda part: getattr(part, "__name__", part))
 @pytest.mark.parametrize("name", DEVICES)
 def test_all_readers_agree_on_dot_products(name, make, a, b):
@@ -157,7 +157,7 @@ def test_all_readers_agree_on_dot_products(name, make, a, b):
         require_agreement(expression, program, DEVICES[name])
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("seed", (*range(12), 87))
 @pytest.mark.parametrize("name", DEVICES)
 def test_all_readers_agree_on_random_shapes_dtypes_and_zero_points(name, seed):

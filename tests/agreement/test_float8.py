@@ -79,7 +79,7 @@ EXPRESSIONS = {
 }
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 @pytest.mark.parametrize("name", EXPRESSIONS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("device_name", ["cpu", "v100", "ipu"])

@@ -70,7 +70,7 @@ def require_agreement(expression, program, of):
     dot_products.require_agreement(expression, program, of, small_integers(program))
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @of_each_float
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES)
 def test_all_readers_agree_on_dot_products_of_floats(make, dtype):
@@ -81,7 +81,7 @@ def test_all_readers_agree_on_dot_products_of_floats(make, dtype):
         require_agreement(expression, program, DEVICES[dtype])
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @of_each_float
 @pytest.mark.parametrize("seed", range(8))
 def test_all_readers_agree_on_random_shapes(seed, dtype):

@@ -29,7 +29,7 @@ def same(a, b):
     return np.all((a == b) & ((a != 0) | (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b)))
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("rounding", ["trunc", "floor"])
 def test_remainders_are_exact_on_all_devices(dtype, rounding):

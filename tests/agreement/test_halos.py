@@ -109,6 +109,7 @@ def apart(program):
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.every(3)
 def test_windows_that_lie_apart_are_gathered_from_the_copy_without_tests(seed):
     random = np.random.default_rng(seed)
     drawn = random.integers((1, 1, 7, 3, 2, 3), (3, 7, 16, 20, 4, 6))

@@ -49,7 +49,7 @@ def programs(expression):
     return list(found.values())
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("make", [matmul, constant, weights_by_rows, convolution, square])
 def test_all_readers_agree_on_operands_converted_beforehand(make, dtype):

@@ -138,7 +138,7 @@ def test_the_interpreter_computes_the_definition_and_counts_the_closed_forms(nam
 
 
 @pytest.mark.parametrize("name", GATES)
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_the_opencl_text_computes_the_definition(name):
     for on in ("cpu", "mi50"):
         expression, program = best(name, on)
@@ -149,7 +149,7 @@ def test_the_opencl_text_computes_the_definition(name):
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("name", GATES)
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_the_cuda_text_computes_the_definition(name):
     on = ("v100", "h200")[sorted(GATES).index(name) % 2]
     expression, program = best(name, on)

@@ -131,7 +131,7 @@ def test_equal_terms_come_out_as_in_pairwise_sums(case):
 
 @pytest.mark.parametrize("dtype, bound", [("float32", 1e-6), ("float64", 1e-14)])
 @pytest.mark.parametrize("shape, axis", [((300, 256), 1), ((256, 300), 0)], ids=["rows", "columns"])
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_a_variance_does_not_suffer_from_its_mean(shape, axis, dtype, bound):
     """Around 10^4 the mean's own rounding, squared, was up to 7e-6 of the variance in float32, and 5e-2 around 10^6."""
     kernel = rg.build(rg.ops.var(x(*shape, dtype=dtype), axis), "cpu", profile=False, cache=False)

@@ -32,7 +32,7 @@ def weighted(dtype, m=5, n=34, k=20):
     return rg.ops.matmul(x, rg.ops.dequantize(w, scale, axis=1))
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_number_is_read_wherever_it_stands(dtype, shape):
@@ -48,6 +48,7 @@ def test_every_number_is_read_wherever_it_stands(dtype, shape):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["cpu", "v100", "a100", "mi50", "ipu"])
+@pytest.mark.every(3)
 def test_weights_of_a_product_move_as_bytes_of_two(name, dtype):
     expression = weighted(dtype)
     array = numbers(dtype, 20, 34)

@@ -31,6 +31,7 @@ ENDS = {"pos": (0, 17, 60), "back": (-64, -20, -5)}
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.every(3)
 def test_every_reader_knows_the_value(case):
     expression, name, numpys = CASES[case]
     x = np.random.default_rng(0).integers(-3, 4, (64, 9)).astype("float32")

@@ -58,7 +58,7 @@ def assert_every_reader(program, name, arrays, want):
 
 
 @pytest.mark.parametrize("seed", range(24))
-@pytest.mark.every(6)
+@pytest.mark.every(13)
 def test_every_reader_scans_what_numpy_scans(seed):
     random = np.random.default_rng(seed)
     shape = tuple(int(random.choice((1, 2, 3, 5, 8, 17, 33, 70))) for _ in range(random.integers(1, 4)))
@@ -98,7 +98,7 @@ def program_of(plan, name, shape=(7, 333), exclusive=False, combine=None):
 
 
 @pytest.mark.parametrize(("name", "plan", "combine"), PLANS)
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_every_way_to_share_a_row_gives_its_prefixes(name, plan, combine, exclusive):
     expression, program = program_of(plan, name, exclusive=exclusive)
@@ -122,7 +122,7 @@ def columns(plan, shape, exclusive=False, dtype="int32"):
     return expression, RProgram("columns", graph.inputs, graph.outputs, (stage,))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("shape", [(37, 130), (2, 37, 5), (3, 64), (50, 3)])
 @pytest.mark.parametrize("plan", ACROSS)
@@ -154,7 +154,7 @@ def test_lines_that_one_step_reads_and_writes_in_a_set_are_no_more_than_its_ways
     assert (tally.rejected.get(CACHE_SET, 0) > 0) == (most < 16)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 @pytest.mark.parametrize(("name", "plan", "combine"), PLANS[::2])
 def test_an_operation_that_does_not_commute_keeps_its_order(name, plan, combine):
     expression, program = program_of(plan, name, (5, 70), combine=lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]))

@@ -30,7 +30,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("device_name", "id", "reader"), RUNS)
-@pytest.mark.every(7)
+@pytest.mark.every(13)
 def test_an_operator_of_the_suite_is_right(device_name, id, reader):
     state = run_entry(suite("roller").entry(id), device(device_name), reader)["state"]
     assert state.startswith(("right", "does not fit")), state

@@ -64,7 +64,7 @@ def assert_all_readers(expression, arrays, want, names=("cpu", "v100", "mi50")):
 
 
 @pytest.mark.parametrize("seed", range(48))
-@pytest.mark.every(6)
+@pytest.mark.every(13)
 def test_every_reader_takes_what_numpy_takes(seed):
     shape, axis, ids_shape, dtype, mode, pattern = drawn(seed)
     random = np.random.default_rng(seed)
@@ -80,7 +80,7 @@ def test_every_reader_takes_what_numpy_takes(seed):
 
 
 @pytest.mark.parametrize("seed", range(36))
-@pytest.mark.every(6)
+@pytest.mark.every(13)
 def test_each_lane_takes_at_its_own_place(seed):
     """Ids that differ along the lanes, most of them inside the table: none, a few or half are anything allowed."""
     random = np.random.default_rng(seed)
@@ -146,7 +146,7 @@ COMPOSED = {
 }  # fmt: skip
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("name", COMPOSED)
 def test_takes_stand_wherever_values_do(name):
     expression, numpys, stages = COMPOSED[name]

@@ -101,7 +101,7 @@ def inputs_of(name, program):
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_the_interpreter_computes_the_definition_and_counts_the_predicted_transactions(name):
     expression, program = uneven(name)
     check(program, device("v100"))
@@ -112,7 +112,7 @@ def test_the_interpreter_computes_the_definition_and_counts_the_predicted_transa
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_the_opencl_text_computes_the_definition(name):
     on = ("v100", "mi50")[list(EXPRESSIONS).index(name) % 2]
     expression, program = uneven(name, on)

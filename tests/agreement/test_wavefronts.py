@@ -114,6 +114,7 @@ def by_lanes(text):
 
 @pytest.mark.parametrize("name", ["mi210", "mi300x"])
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.every(3)
 def test_all_readers_agree(name, dtype):
     expression, on = product(dtype), device(name)
     found = programs(expression, on)
@@ -125,6 +126,7 @@ def test_all_readers_agree(name, dtype):
 
 @pytest.mark.parametrize("name", ["mi210", "mi300x"])
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.every(3)
 def test_each_lane_holds_what_the_instruction_takes_of_it(name, dtype):
     expression, on = product(dtype, transpose_b=True, k=64), device(name)
     made = programs(expression, on)[0]
@@ -133,7 +135,7 @@ def test_each_lane_holds_what_the_instruction_takes_of_it(name, dtype):
         assert_right(expression, made, on, dtype, lambda text: by_lanes(text).replace("lane % 16 + 16", "lane % 15 + 16"))
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("make", [with_an_epilogue, batched, convolution], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_epilogues_batches_and_windows_agree(make, dtype):
@@ -144,7 +146,7 @@ def test_epilogues_batches_and_windows_agree(make, dtype):
         assert_right(expression, made, on, dtype)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_shapes_agree(seed):
     random = np.random.default_rng(seed)

@@ -94,7 +94,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @pytest.mark.parametrize(("name", "m", "spec"), CASES)
 def test_interpreter_and_text_compute_the_definition(name, m, spec):
     expression, program = filtered(name, m, spec)

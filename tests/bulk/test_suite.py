@@ -12,7 +12,7 @@ SAMPLE = ("M1", "M3", "M4", "C25", "C28", "D5", "D21", "E2", "P6", "P10", "R1", 
 WORK = 4_000_000
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 @pytest.mark.parametrize("id", SAMPLE)
 def test_an_operator_is_right_on_every_tile(id):
     """Results, bytes of every tile and superstep, and memory; `run_entry` asserts each."""

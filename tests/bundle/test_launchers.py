@@ -68,7 +68,7 @@ IDS = [f"{make.__name__}-{device}" for make, device in CASES]
 
 
 @pytest.mark.parametrize(("make", "device"), CASES, ids=IDS)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_the_self_test_passes_without_rollergen(saved, make, device):
     ran = launched(saved(make, device), *(["--any-device"] if device != "cpu" else []))
     assert ran.returncode == 0 and ran.stdout.endswith("PASSED\n"), ran.stdout + ran.stderr
@@ -83,7 +83,7 @@ def test_the_cases_cover_packing_and_temporaries():
 @pytest.mark.parametrize(
     ("make", "device"), [case for case in CASES if case[0] not in (kernels.softmax, kernels.total, kernels.convolution)]
 )
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_the_c_launcher_compiles_without_a_warning_and_passes(saved, make, device):
     ran = made_in_c(saved(make, device), *(["--any-device"] if device != "cpu" else []))
     assert ran.returncode == 0 and ran.stdout.endswith("PASSED\n"), ran.stdout + ran.stderr

@@ -95,7 +95,7 @@ def test_devices_are_listed_with_whether_they_are_present():
 
 
 @pytest.mark.parametrize("name", list(OPERATORS))
-@pytest.mark.every(7)
+@pytest.mark.every(13)
 def test_every_operator_is_listed_and_its_example_makes_an_expression(name):
     assert name in ok("ops")
     assert json.loads(ok("ops", "--json"))[name]["example"] == OPERATORS[name].example

@@ -39,7 +39,7 @@ def rows_of(expression, on):
 @pytest.mark.parametrize("transpose_b", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 @pytest.mark.parametrize("on", ["a100", "v100"])
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 def test_text_and_interpreter_compute_the_definition_over_aligned_rows(on, dtype, transpose_b, monkeypatch):
     monkeypatch.setattr(aligned_rows, "REUSE", 1)
     expression = product(141, 203, 69, dtype, transpose_b)

@@ -21,7 +21,7 @@ OPERATORS = {
 
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("name", DEVICES, ids=lambda name: Path(name).stem)
-@pytest.mark.every(7)
+@pytest.mark.every(13)
 def test_small_operators_are_constructed_and_interpreted(name, operator):
     expression = OPERATORS[operator]()
     kernel = rg.build(expression, name, top_k=1, profile=False)

@@ -17,7 +17,7 @@ EPSILON = {"float16": 2**-11, "bfloat16": 2**-8, "float32": 2**-24, "float64": 2
 """Half the distance of neighbours, relative: what one rounding may change."""
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 @pytest.mark.parametrize("device", [AVX512, TURING], ids=lambda d: d.name)
 @pytest.mark.parametrize("dtype", [*EPSILON, *INTEGERS])
 def test_a_contraction_longer_than_any_k_block_is_right_in_every_dtype(dtype, device):

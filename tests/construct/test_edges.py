@@ -47,7 +47,7 @@ def apart(expression, on, seconds=1.0):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 0.0), ("float16", 2.0**-11)])
 @pytest.mark.parametrize("on", ["a100", "v100"])
 @pytest.mark.parametrize(("m", "n"), [(65, 98), (64, 97), (33, 64)])
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 def test_text_and_interpreter_compute_the_definition_with_edges_apart(m, n, on, dtype, tolerance, short):
     expression = rg.ops.relu(product(m, n, 37, dtype) + T("c", (n,), dtype))
     graph, found = canonicalize(expression), apart(expression, on)

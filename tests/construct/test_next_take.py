@@ -100,7 +100,7 @@ def test_values_and_traffic_do_not_change_and_the_program_is_read_back_with_the_
     assert from_text(to_text(made)) == made != without
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     rows=st.integers(16, 70), columns=st.integers(300, 400) | st.sampled_from((320, 384)), count=st.integers(1, 40),
     along=st.booleans(), seed=st.integers(0, 99),

@@ -69,7 +69,7 @@ def seconds(outputs, device):
     return construct(planned(outputs, target(device)), target(device), top_k=1)[0].seconds
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 @pytest.mark.parametrize("name, device", CASES)
 def test_contractions_of_one_expression_take_no_longer_than_each_alone(name, device):
     combine, *makes = TOGETHER[name]

@@ -46,7 +46,7 @@ def with_copies(program, *changes):
 @needs_compiler
 @pytest.mark.parametrize("depth", [2, 3, 4, 5])
 @pytest.mark.parametrize("k", [5, 37])  # fewer tiles than buffers, and more; the last one ragged
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_the_text_and_the_interpreter_compute_the_definition_at_any_depth(depth, k):
     program = matmul(k=k, depth=depth)
     check(program, A100)
@@ -68,7 +68,7 @@ def test_the_text_and_the_interpreter_compute_the_definition_at_any_depth(depth,
         (r" \? 16 : 0", " ? 12 : 0"),
     ],
 )
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_a_fault_in_the_text_is_found(fault, with_, reverse):
     program = matmul(k=61)
     broken = seeded(emit(program, A100, "cuda"), fault, with_)

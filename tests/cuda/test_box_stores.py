@@ -70,7 +70,7 @@ def test_every_case_stores_in_boxes_as_it_says():
 
 @on_host
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_results_in_boxes_are_those_of_the_interpreter_in_every_mode(name):
     expression, made = made_of(name)
     source = emit(made, FEW, "cuda")
@@ -80,7 +80,7 @@ def test_results_in_boxes_are_those_of_the_interpreter_in_every_mode(name):
 
 @on_host
 @pytest.mark.parametrize("number", range(100, 124))
-@pytest.mark.every(8)
+@pytest.mark.every(17)
 def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
     expression, plan = drawn(number, (280, 260, 280), box_stores=True)
     made = planned(expression, FEW, replace(plan, persistent=number % 2 == 0 and plan.producer))
@@ -115,6 +115,7 @@ def test_the_text_without_faults_is_right():
 
 @on_host
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.every(3)
 def test_a_fault_in_the_text_is_found(fault):
     made = plain()
     assert wrong(made, seeded(emit(made, FEW, "cuda"), *FAULTS[fault], count=0), MODES)
@@ -132,6 +133,7 @@ MAPS = {
 
 @on_host
 @pytest.mark.parametrize("fault", MAPS)
+@pytest.mark.every(3)
 def test_a_fault_in_the_map_of_the_output_is_found(fault):
     made = plain()
     source, (kernel,) = emit(made, FEW, "cuda"), lower(made, FEW)

@@ -42,7 +42,7 @@ def in_boxes(program):
 
 @on_host
 @pytest.mark.parametrize("number", range(32))
-@pytest.mark.every(8)
+@pytest.mark.every(17)
 def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
     expression, plan = drawn(number)
     made = planned(expression, H200, plan)
@@ -118,7 +118,7 @@ FAULTS = {
 
 @on_host
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.every(8)
+@pytest.mark.every(17)
 def test_a_fault_in_the_text_is_found(fault):
     pattern, replacement = FAULTS[fault]
     made = ring()
@@ -155,7 +155,7 @@ PRODUCER_FAULTS = {
 
 @on_host
 @pytest.mark.parametrize("fault", PRODUCER_FAULTS)
-@pytest.mark.every(8)
+@pytest.mark.every(17)
 def test_a_fault_in_the_text_with_a_producer_is_found(fault):
     pattern, replacement = PRODUCER_FAULTS[fault]
     made = ring(producer=True)
@@ -182,7 +182,7 @@ def seeded_map(source, which, words):
 @on_host
 @pytest.mark.parametrize("fault", MAPS)
 @pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_a_fault_in_a_tensor_map_is_found(fault, which):
     made = ring()
     source, (kernel,) = emit(made, H200, "cuda"), lower(made, H200)

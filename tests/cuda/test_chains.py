@@ -61,7 +61,7 @@ CASES = {
 
 @on_host
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 def test_the_text_computes_the_definition_and_the_interpreter_its_traffic(name):
     expression, tile = CASES[name]
     expr = expression()
@@ -74,7 +74,7 @@ def test_the_text_computes_the_definition_and_the_interpreter_its_traffic(name):
 
 @on_host
 @pytest.mark.parametrize("name", ["softcap", "ALiBi", "window", "causal from the last row"])
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 def test_scores_of_ones_own_are_recognised(name):
     q, k, v = operands(2, 75, 75, 32, 32)
     expr = by_hand(q, k, v, SCORES[name])
@@ -111,7 +111,7 @@ FAULTS = {
 
 @on_host
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 def test_a_fault_in_the_text_is_found(fault):
     expr = rg.ops.attention(*operands(1, 32, 96, 32, 32))
     made, device = program(expr, MatrixChainTile(2, 1, 32, 1, True))

@@ -64,7 +64,7 @@ def test_windows_are_taken_of_a_copy_that_lies_channels_last(on, dtype, how):
     assert_right(expression, made, on, dtype)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @on_host
 @pytest.mark.parametrize("on, dtype", [("h200", "float16"), ("a100", "bfloat16"), ("v100", "float16")])
 @pytest.mark.parametrize("taps", [1, 3])
@@ -75,7 +75,7 @@ def test_results_of_one_image_are_stored_by_vectors(on, dtype, taps):
     assert_right(expression, made, on, dtype)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @on_host
 @pytest.mark.parametrize("on, dtype", [("h200", "float16"), ("a100", "int8")])
 @pytest.mark.parametrize("name", ["channels last", "channels last, images together", "implicit GEMM by image"])

@@ -52,7 +52,7 @@ def in_whole_clusters(number: int):
 
 @on_host
 @pytest.mark.parametrize("number", range(24))
-@pytest.mark.every(12)
+@pytest.mark.every(23)
 def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
     expression, _, _, made = in_whole_clusters(number)
     assert_agree(expression, made, emit(made, H200, "cuda"), MODES)
@@ -61,7 +61,7 @@ def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
 @on_host
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 def test_rows_along_k_are_shared_in_parts_too(turned, persistent):
     expression = matmul(256, 200, 136, transpose_b=turned)
     made = of_units(2, expression, replace(PLAN, persistent=persistent))
@@ -93,7 +93,7 @@ def test_the_text_without_faults_is_right():
 
 @on_host
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_a_fault_in_the_text_is_found(fault):
     made = pairs(persistent=True)
     assert wrong(made, seeded(emit(made, H200, "cuda"), *FAULTS[fault], count=0), MODES)

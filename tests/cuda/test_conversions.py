@@ -68,7 +68,7 @@ def same_bits(one, other):
 @on_host
 @pytest.mark.parametrize("weights_first", [False, True])
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_cuda_text_computes_what_the_interpreter_computes(name, weights_first):
     program, device = made(name, weights_first)
     arrays = drawn(program)
@@ -78,7 +78,7 @@ def test_cuda_text_computes_what_the_interpreter_computes(name, weights_first):
     assert same_bits(got["C"], wanted["C"])
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 @on_host
 @pytest.mark.parametrize("kind", ["int8", "uint8", "int4", "uint4"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -134,6 +134,7 @@ FAULTS = {
 
 @on_host
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.every(3)
 def test_a_fault_in_the_text_is_found(fault):
     name, pattern, replacement = FAULTS[fault]
     program, device = made(name)
@@ -146,7 +147,7 @@ def test_a_fault_in_the_text_is_found(fault):
 @compiled
 @pytest.mark.parametrize("weights_first", [False, True])
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_it_compiles_without_spills_and_holds_what_the_model_says(name, weights_first):
     program, device = made(name, weights_first)
     stage = program.stages[-1]

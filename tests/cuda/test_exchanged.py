@@ -58,7 +58,7 @@ ODD_ROWS = {
 }  # fmt: skip
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @on_host
 @pytest.mark.parametrize("name", CASES)
 def test_cuda_text_computes_what_the_interpreter_computes(name):
@@ -66,7 +66,7 @@ def test_cuda_text_computes_what_the_interpreter_computes(name):
     assert made.stages[0].store.vector == 8 and "exchange_results(" in source.text
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @on_host
 @pytest.mark.parametrize("name", ODD_ROWS)
 def test_results_in_odd_rows_are_exchanged_across_rows(name):
@@ -123,6 +123,7 @@ FAULTS_ACROSS_ROWS = {
     [("mma, float16", FAULTS, one) for one in FAULTS]
     + [("mma, odd", FAULTS_ACROSS_ROWS, one) for one in FAULTS_ACROSS_ROWS],
 )
+@pytest.mark.every(3)
 def test_a_seeded_fault_is_found(case, faults, fault):
     device_name, expression, plan = (CASES | ODD_ROWS)[case]
     device = load_device(device_name)

@@ -89,7 +89,7 @@ def executed(source, x, dtype=np.float32, reverse=False):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", COMBINERS)
-@pytest.mark.every(7)
+@pytest.mark.every(13)
 def test_text_and_interpreter_agree_with_the_definition(name, shape):
     one, x = program(name, shape), inputs()
     check(one, device("v100"))
@@ -142,6 +142,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.every(3)
 def test_a_seeded_fault_is_found_in_one_order_of_threads(fault):
     name, pattern, replacement = FAULTS[fault]
     source, x = emit(program(name, "eight widths"), device("v100"), "cuda"), inputs() - 50

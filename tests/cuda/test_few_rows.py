@@ -22,7 +22,7 @@ on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 
 @on_host
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("seed", range(12))
 def test_tiles_of_threes_and_long_steps_agree(seed):
     random = np.random.default_rng(seed)
@@ -38,7 +38,7 @@ def test_tiles_of_threes_and_long_steps_agree(seed):
 
 
 @on_host
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("seed", range(8))
 def test_three_warpgroups_agree(seed):
     random = np.random.default_rng(seed)
@@ -72,7 +72,7 @@ def test_tiles_of_threes_are_tried_where_rows_are_threes_of_the_instruction(m, t
     assert any(extent % 3 == 0 for extent in tried) == (-(-m // 64) % 3 == 0 if wide else threes)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("on", ["a100", "h200"])
 @pytest.mark.parametrize("m", [1, 16, 48, 64])
 @pytest.mark.parametrize("k, n", [(4096, 4096), (11008, 4096), (4096, 11008)])
@@ -81,7 +81,7 @@ def test_up_to_64_rows_are_predicted_within_a_third_of_their_bound_beside_launch
 
 
 @on_host
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("seed", range(8))
 def test_long_rows_of_tiles_agree(seed):
     random = np.random.default_rng(seed)

@@ -40,7 +40,7 @@ def first(name, layout=""):
 
 
 @on_host
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("seed", range(16))
 def test_random_shapes_agree(seed):
     random = np.random.default_rng(seed)
@@ -68,7 +68,7 @@ CONSTRUCTED = {
 
 @on_host
 @pytest.mark.parametrize("name", CONSTRUCTED)
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 def test_constructed_programs_compute_the_definition(name):
     device, expression = load_device("a100" if len(name) % 2 else "h200"), CONSTRUCTED[name]()
     ranked = construct(canonicalize(expression), device, top_k=10)

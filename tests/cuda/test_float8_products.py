@@ -41,7 +41,7 @@ def drawn(number: int):
 
 @on_host
 @pytest.mark.parametrize("number", range(12))
-@pytest.mark.every(6)
+@pytest.mark.every(13)
 def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
     expression, plan = drawn(number)
     made = planned(expression, H200, plan)
@@ -68,7 +68,7 @@ def test_sums_of_fewer_bits_are_taken_only_where_the_user_allows_them(device, na
 
 
 @on_host
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("dtype", FLOAT8)
 @pytest.mark.parametrize("device, sizes", [("v100", (512, 256, 512)), ("a100", (16, 256, 512)), ("h200", (512, 512, 256))])
 def test_without_permission_factors_become_float16_and_results_are_exact(device, sizes, dtype):
@@ -106,7 +106,7 @@ def test_the_gate_takes_sums_of_14_bits_and_refuses_those_of_fewer(bits, right):
 
 
 @compiled
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 @pytest.mark.parametrize("device, options", [("h200", FAST), ("l4", FAST), ("a100", PLAIN), ("h200", PLAIN)])
 @pytest.mark.parametrize("dtype", FLOAT8)
 @pytest.mark.parametrize("rows", [16, 4096])

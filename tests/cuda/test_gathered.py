@@ -32,7 +32,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 @pytest.mark.parametrize("name", CASES)
 def test_vectors_of_a_gathered_image_hold_what_the_definition_says(name):
     device_name, expression = CASES[name]

@@ -29,7 +29,7 @@ compiled = pytest.mark.skipif(not nvrtc.is_installed(), reason="no NVRTC")
 
 @on_host
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_cuda_text_computes_what_the_interpreter_computes(name):
     expression, made, device = program(name)
     arrays = small_integers(made)
@@ -82,7 +82,7 @@ RUNS = [(name, *DTYPES[(at + turn) % 4]) for at, name in enumerate(CONSTRUCTED) 
 
 @on_host
 @pytest.mark.parametrize("name, device_name, dtype", [run for run in RUNS if run[::2] != ("bias, relu", "int8")])
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_constructed_programs_compute_the_definition(name, device_name, dtype):
     device, expression = load_device(device_name), CONSTRUCTED[name](dtype)
     graph = canonicalize(expression)

@@ -25,7 +25,7 @@ def sample(count: int) -> list[tuple[str, str]]:
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize(("id", "device"), sample(24))
-@pytest.mark.every(7)
+@pytest.mark.every(13)
 def test_an_operator_computes_its_definition_from_the_cuda_text(id, device):
     found = execute(suite("roller").entry(id), device, POINTS, BYTES, first_too=False)
     assert found["state"] == "right"

@@ -43,7 +43,7 @@ def walking():
 
 @on_host
 @pytest.mark.parametrize("number", range(24))
-@pytest.mark.every(12)
+@pytest.mark.every(23)
 def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
     expression, plan = drawn(100 + number)
     random = np.random.default_rng(number)
@@ -54,7 +54,7 @@ def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
 
 @on_host
 @pytest.mark.parametrize("launched", [1, 2, 7, 10])
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 def test_any_number_of_blocks_computes_all_outputs(launched):
     expression = matmul(136 * 3 + 128, 200, 136)
     made = of_units(launched, expression, replace(PLAN, depth=3, group_rows=0))
@@ -66,6 +66,7 @@ def test_any_number_of_blocks_computes_all_outputs(launched):
 @pytest.mark.parametrize("columns", [136, 72], ids=["several columns of blocks", "one"])
 @pytest.mark.parametrize("depth", [3, 4])
 @pytest.mark.parametrize("box_stores", [False, True])
+@pytest.mark.every(3)
 def test_outputs_of_one_tile_each_come_ahead_too(columns, depth, box_stores):
     expression = matmul(136 * 3 + 128, 40, columns)
     made = of_units(2, expression, replace(PLAN, fn=8, depth=depth, group_rows=0, box_stores=box_stores))
@@ -98,7 +99,7 @@ def test_the_text_without_faults_is_right():
 
 @on_host
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_a_fault_in_the_text_is_found(fault):
     made = walking()
     assert wrong(made, seeded(emit(made, H200, "cuda"), *FAULTS[fault], count=0), MODES)

@@ -47,7 +47,7 @@ def drawn(number: int):
 
 @on_host
 @pytest.mark.parametrize("number", range(32))
-@pytest.mark.every(8)
+@pytest.mark.every(17)
 def test_random_products_are_those_of_the_interpreter_in_every_mode(number):
     expression, plan = drawn(number)
     made = planned(expression, H200, plan)
@@ -93,7 +93,7 @@ FAULTS = {
 
 @on_host
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.every(8)
+@pytest.mark.every(17)
 def test_a_fault_in_the_text_is_found(fault):
     pattern, replacement = FAULTS[fault]
     made = ring()

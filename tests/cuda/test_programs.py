@@ -64,7 +64,7 @@ def executed(program, source, arrays, reverse=False):
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_cuda_text_computes_the_definition(name):
     expression, program = first_choice(name)
     source, arrays = emit(program, device("v100"), "cuda"), small_integers(program)

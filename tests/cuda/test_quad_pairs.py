@@ -72,7 +72,7 @@ CASES = {
 
 @on_host
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_the_text_computes_the_definition_and_the_interpreter_its_traffic(name):
     expression, own = CASES[name]
     expr = expression()
@@ -96,7 +96,7 @@ def drawn(number):
 
 @on_host
 @pytest.mark.parametrize("number", range(24))
-@pytest.mark.every(8)
+@pytest.mark.every(17)
 def test_random_shapes_agree(number):
     expr, own = drawn(number)
     made, device = made_of(expr, own)
@@ -105,7 +105,7 @@ def test_random_shapes_agree(number):
 
 @on_host
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_hostile_scores(name):
     expr = rg.ops.attention(*operands(1, 20, 72, 32, 32))
     made, device = made_of(expr, tile())
@@ -124,7 +124,7 @@ def test_hostile_scores(name):
         ((1, 40, 200, 32, 80), True, tile(keys=16), 64),
     ],
 )
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 def test_keys_in_chunks_agree(shape, causal, own, chunk):
     expr = rg.ops.attention(*operands(*shape), is_causal=causal, enable_gqa=True)
     made = split_chains.split(expr, own, chunk, device=V100)
@@ -153,7 +153,7 @@ FAULTS = {
 
 @on_host
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_a_fault_in_the_text_is_found(fault):
     expr, made, device = short()
     pattern, replacement = FAULTS[fault]

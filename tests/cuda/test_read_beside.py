@@ -89,7 +89,7 @@ def agree(device, expression, made, mode=0):
     return source, done
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @on_host
 @pytest.mark.parametrize("name", CASES)
 def test_all_readers_agree_on_what_is_read_in_vectors(name):
@@ -137,6 +137,7 @@ FAULTS = {
 
 @on_host
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.every(3)
 def test_a_seeded_fault_is_found(fault):
     device, _, made, _ = made_of("mma, bfloat16")
     arrays = small_integers(made)

@@ -48,7 +48,7 @@ def made(name, count=1):
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_cuda_text_and_interpreter_compute_the_definition(name):
     expression, (one,) = made(name)
     arrays = small_integers(one.program)

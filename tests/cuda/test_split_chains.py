@@ -105,7 +105,7 @@ CASES = {
 
 @on_host
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_the_texts_compute_the_definition_and_the_interpreter_their_traffic(name):
     expression, own, chunk = CASES[name]
     expr = expression()
@@ -118,7 +118,7 @@ def test_the_texts_compute_the_definition_and_the_interpreter_their_traffic(name
 
 @on_host
 @pytest.mark.parametrize("number", range(16))
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_random_shapes_agree(number):
     random = np.random.default_rng(number)
     heads, shared = ((1, 1), (2, 1), (6, 3))[random.integers(3)]
@@ -133,7 +133,7 @@ def test_random_shapes_agree(number):
 
 @on_host
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_hostile_scores(name):
     expr = rg.ops.attention(*operands(1, 2, 72, 32, 32))
     made = split(expr, tile(), 32)
@@ -190,7 +190,7 @@ def test_chunks_hold_what_their_columns_say():
     assert split_chain(op, roles.key, roles.column, 300) is None  # one chunk
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("device", ["v100", "a100", "h200"])
 @pytest.mark.parametrize("heads, rows, shared", [(64, 1, 1), (16, 4, 1), (32, 1, 8)])
 def test_decoding_is_two_kernels_that_read_keys_and_values_once(device, heads, rows, shared):

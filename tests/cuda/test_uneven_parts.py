@@ -22,7 +22,7 @@ CASES = [
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize(("name", "on", "matrix"), CASES)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_the_cuda_text_computes_the_definition(name, on, matrix):
     expression, program = uneven(name, on, matrix=matrix)
     arrays = inputs_of(name, program)

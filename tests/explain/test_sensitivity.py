@@ -20,7 +20,7 @@ ROWS = {"sum of rows": OPERATORS["sum of rows"]}
 
 
 @pytest.mark.parametrize("name", ["v100", "mi50", "cpu", "ipu"])
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_no_figure_is_dead_without_a_reason(name):
     """All figures of the other devices, with all operators: benches/bench_sensitivity.py --quick."""
     chosen = {**SOME, **{one: OPERATORS[one] for one in ("conv2d, float16", "depthwise conv2d", "softmax", "matmul, float16", "conv2d", "attention, float16")}}
@@ -79,7 +79,7 @@ def test_thorough_effects_name_what_moves_and_how_far():
 
 
 @pytest.mark.parametrize("name", UNALIKE)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_every_figure_can_be_varied(name):
     """Tied figures move together: but for a shape of 1 and powers of two no figure is refused in both directions."""
     device = load_device(name)

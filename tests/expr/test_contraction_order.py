@@ -27,7 +27,7 @@ def of(subscripts, shapes, dtype):
     return rg.einsum(subscripts, *(rg.tensor(f"T{n}", shape, dtype) for n, shape in enumerate(shapes)))
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int32"])
 @pytest.mark.parametrize("subscripts", CASES)
 def test_a_product_in_pairs_is_the_product(subscripts, dtype):

@@ -23,7 +23,7 @@ def bench():
 
 
 @pytest.mark.parametrize("mutant", LATER, ids=[one.name for one in LATER])
-@pytest.mark.every(7)
+@pytest.mark.every(13)
 def test_a_seeded_fault_is_caught_by_the_gate(mutant, bench):
     assert bench.caught(mutant), f"{mutant.name} went unnoticed"
 

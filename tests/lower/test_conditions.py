@@ -59,7 +59,7 @@ def assert_right(expression, name):
     assert np.array_equal(run_opencl(program, arrays, spec)[program.outputs[0].name], want)
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 @pytest.mark.parametrize("name", ["cpu", "mi50"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_conditions_of_every_pair_of_kinds(operation, name):

@@ -63,7 +63,7 @@ def difference(program, way="at once"):
 
 @pytest.mark.parametrize("way", ["at once", "lane by lane"])
 @pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_windows_of_several_lines_are_right_and_read_nothing_outside(window, way):
     assert difference(lines_of(WINDOWS[window]), way) < 1e-5
 

@@ -40,7 +40,7 @@ def test_processors_of_narrower_vectors_get_no_such_text():
     assert "store_lanes16" not in text
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("way", ["at once", "lane by lane"])
 @pytest.mark.parametrize("size", [7, 9, 14])
 def test_lines_that_end_within_a_vector_are_stored_and_resumed_piece_by_piece(size, way):
@@ -58,7 +58,7 @@ def test_lines_that_end_within_a_vector_are_stored_and_resumed_piece_by_piece(si
     np.testing.assert_array_equal(found["Y"].array[0], run_program(program, inputs)["Y"])
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("way", ["at once", "lane by lane"])
 @pytest.mark.parametrize("dtype", ["int32", "int8", "uint8"])
 def test_chosen_lanes_of_integers_are_stored_too(dtype, way):

@@ -303,7 +303,7 @@ MUTATIONS = [
 
 
 @pytest.mark.parametrize(("mutate", "program"), MUTATIONS, ids=[m.__name__ for m, _ in MUTATIONS])
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_a_seeded_fault_is_noticed(mutate, program, monkeypatch):
     inputs = random_inputs(program, seed=3)
     if mutate.__name__ in ("zero_as_identity", "masked_points_count"):

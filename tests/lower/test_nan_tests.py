@@ -20,7 +20,7 @@ def chained(found):
     return [one for one in found if CHAINED in one.source]
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @pytest.mark.parametrize(("how", "of_numpy"), [("amax", np.max), ("amin", np.min)])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("columns", [1024, 333, 150])

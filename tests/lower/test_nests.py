@@ -32,7 +32,7 @@ def row_sums(rows, columns, loops, at_loop, carry, **decisions):
     return program
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 @pytest.mark.parametrize("columns", [1, 4, 9, 11, 12])
 @pytest.mark.parametrize(
     "digits",
@@ -72,7 +72,7 @@ def test_a_swizzled_tile_is_filled_along_any_axis(along, depth):
     assert difference(replace(program, stages=(stage,))) is None
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("runs", [((8, 1), (1, 4)), ((2, 8), (8, 16)), ((1, 2), (4, 64))])
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_a_tile_is_filled_run_by_run(runs, depth):

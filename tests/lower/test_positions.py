@@ -39,7 +39,7 @@ def rows(shape, axis, dtype):
     return np.ascontiguousarray(np.moveaxis(x, -1, axis))
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 @pytest.mark.parametrize("how", ["argmax", "argmin"])
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
 @pytest.mark.parametrize(("shape", "axis"), [((20, 10), 1), ((33, 64), 1), ((16, 333), 1), ((24, 1000), 1), ((70, 40), 0)])

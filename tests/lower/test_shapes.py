@@ -123,7 +123,7 @@ def transposing_program(rows, columns, order, along, vector, padding, tile=32, l
     return program_of("cpu", op, loops, Accumulator(4, F32), copies=copies, guards=guards, store=Store(streaming=True))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize(("rows", "columns"), [(64, 96), (50, 70), (5, 3)])
 @pytest.mark.parametrize(
     ("order", "along", "vector"),
@@ -164,7 +164,7 @@ def reduction_over_two_axes(m, n, k, taps, carry_axis):
     return RProgram("cpu", (a, b, Buffer("D", (n,))), (op.output,), (stage,))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("carry_axis", ["k", "t", "both"])
 @pytest.mark.parametrize("k", [4, 8, 10])
 def test_partial_sums_wait_in_the_output_over_any_reduce_axes(k, carry_axis):

@@ -78,6 +78,7 @@ def held(functions, x):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.every(3)
 def test_a_family_is_torchs(family):
     torch.manual_seed(0)
     held(FAMILIES[family], torch.randn(IMAGE))
@@ -109,6 +110,7 @@ SCALES = {"numbers": ((), ()), "rows and columns": ((32, 1), (1, 48))}
 
 @pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES)
 @pytest.mark.parametrize("out_dtype", [torch.bfloat16, torch.float32, None])
+@pytest.mark.every(3)
 def test_a_scaled_product_of_float8_is_torchs(scales, out_dtype):
     torch.manual_seed(0)
     a, b = (torch.randn(shape).to(torch.float8_e4m3fn) for shape in ((32, 64), (48, 64)))

@@ -63,7 +63,7 @@ def assert_same(model, given, wanted):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @pytest.mark.parametrize(
     ("kind", "steps", "batch", "asked"),
     [
@@ -89,7 +89,7 @@ def test_a_recurrence_is_kernels_that_give_the_references_result(kind, steps, ba
     assert_same(model, given, ReferenceEvaluator(model).run(None, given))
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(7)
 @pytest.mark.parametrize(
     ("kind", "asked"),
     [

@@ -28,13 +28,13 @@ def bench():
 
 
 @pytest.mark.parametrize("mutant", SEEDED, ids=[one.name for one in SEEDED])
-@pytest.mark.every(10)
+@pytest.mark.every(19)
 def test_a_seeded_fault_is_caught_by_the_gate(mutant, bench):
     assert bench.caught(mutant), f"{mutant.name} went unnoticed"
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.every(40)
+@pytest.mark.every(83)
 def test_an_operator_passes_the_gate(name):
     assert rg.build(CASES[name].make(), on_pocl(), top_k=1, profile=True, cache=False).candidates[0].compared
 

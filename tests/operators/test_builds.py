@@ -14,7 +14,7 @@ from tests.operators.cases import CASES
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_the_kernel_for_this_machine_computes_the_definition(name):
     case = CASES[name]
     expression = case.make()
@@ -28,7 +28,7 @@ def test_the_kernel_for_this_machine_computes_the_definition(name):
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("device_name", ["v100", "mi50", "ipu"])
-@pytest.mark.every(7)
+@pytest.mark.every(13)
 def test_the_program_for_other_devices_computes_the_definition(device_name, name):
     case, spec = CASES[name], device(device_name)
     expression = case.make()
@@ -47,7 +47,7 @@ SIBLINGS = [("mi210", "var"), ("mi210", "argmax"), ("mi210", "where"), ("mi300x"
 
 
 @pytest.mark.parametrize(("device_name", "name"), [*product(["v100", "mi50", "ipu"], COMPOSED), *SIBLINGS])
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_the_source_for_other_devices_computes_the_definition_here(device_name, name):
     case, spec = CASES[name], device(device_name)
     expression = case.make()

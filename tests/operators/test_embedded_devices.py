@@ -25,7 +25,7 @@ def case_of(name):
 
 @pytest.mark.parametrize("name", TEN)
 @pytest.mark.parametrize("device_name", DEVICES)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_programs_are_valid_and_their_source_computes_the_definition(device_name, name):
     case, spec = case_of(name), device(device_name)
     expression = case.make()

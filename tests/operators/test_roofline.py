@@ -378,7 +378,7 @@ def assert_above_the_roofline(drawn: Drawn, device: Any) -> None:
 @pytest.mark.parametrize("operator", OPERATORS)
 @settings(max_examples=2, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-@pytest.mark.every(7)
+@pytest.mark.every(13)
 def test_no_candidate_is_predicted_below_the_roofline(operator, data):
     drawn = accepted(OPERATORS[operator], Sizes(data.draw))
     for name in DEVICES:

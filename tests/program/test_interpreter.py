@@ -85,7 +85,7 @@ def test_a_sample_of_blocks_writes_the_same_elements_and_nothing_else(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.every(7)
+@pytest.mark.every(13)
 def test_cutting_the_points_into_many_small_arrays_changes_nothing(name, monkeypatch):
     program, arrays = ALL[name], small_integers(ALL[name])
     whole = interpret(program, arrays, device_of(program))
@@ -115,7 +115,7 @@ FULL_SIZE = {
 
 
 @pytest.mark.parametrize("name", FULL_SIZE)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_full_size_on_sampled_blocks_of_every_edge_class(name):
     program = FULL_SIZE[name]()
     arrays = small_integers(program)

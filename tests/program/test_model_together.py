@@ -76,7 +76,7 @@ def considered(expression, device, monkeypatch):
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
 @pytest.mark.parametrize("device", ("v100", "a100", "mi50", "cpu"))
-@pytest.mark.every(7)
+@pytest.mark.every(13)
 def test_what_is_constructed_has_together_the_price_it_has_alone(name, device, monkeypatch):
     spec = load_device(device)
     stages, calls = considered(EXPRESSIONS[name](), spec, monkeypatch)

@@ -57,7 +57,7 @@ def test_random_programs_come_back_equal(program):
     assert_round_trip(program)
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_constructed_programs_come_back_equal_and_give_the_same_source(name, device):

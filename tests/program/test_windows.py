@@ -54,7 +54,7 @@ def program_of(expression, rows, columns, down, across) -> RProgram:
 
 @pytest.mark.parametrize("patch", PATCHES)
 @pytest.mark.parametrize("image", IMAGES)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_interpreter_and_source_give_the_definition_and_bytes_are_the_closed_forms(image, patch):
     expression = IMAGES[image]()
     program = program_of(expression, *PATCHES[patch])

@@ -73,7 +73,7 @@ def near(found, expression, size, arrays, dtype):
 
 @pytest.mark.parametrize("device, dtype", [("cpu", "float32"), ("a100", "float16"), ("h200", "float16")])
 @pytest.mark.parametrize("case", MAKERS)
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_a_plan_computes_attention_at_every_size(case, device, dtype):
     target = resolve(device)
     expression, plan = opened(case, target, 33, dtype)
@@ -86,7 +86,7 @@ def test_a_plan_computes_attention_at_every_size(case, device, dtype):
 
 @pytest.mark.parametrize("at", [5, 64])
 @pytest.mark.parametrize("case", MAKERS)
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 def test_one_kernel_computes_attention_at_every_size(case, at):
     """What lies beyond the last row and key is another array's: results and their neighbours are looked at."""
     device = resolve("cpu")
@@ -107,7 +107,7 @@ def test_one_kernel_computes_attention_at_every_size(case, at):
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("device", ["a100", "h200"])
 @pytest.mark.parametrize("case", MAKERS)
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_one_text_of_matrix_instructions_computes_attention_at_every_size(case, device):
     target = resolve(device)
     expression, plan = opened(case, target, 48, "float16")

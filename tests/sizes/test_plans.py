@@ -49,7 +49,7 @@ def wanted(case, size, inputs):
     return interpret(own, inputs, device).outputs
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 @pytest.mark.parametrize("at", [5, 64])
 @pytest.mark.parametrize("device", ["v100", "a100", "mi50", "cpu"])
 @pytest.mark.parametrize("case", MAKERS)
@@ -66,6 +66,7 @@ def test_a_plan_computes_the_same_at_every_size(case, device, at):
 
 @pytest.mark.parametrize("device", ["v100", "a100", "h200", "mi50", "cpu"])
 @pytest.mark.parametrize("case", MAKERS)
+@pytest.mark.every(3)
 def test_prices_at_many_sizes_are_those_of_the_program_of_each(case, device):
     target, sizes = resolve(device), (1, 2, *ADVERSARIAL)
     some = [plan for at in (3, 16, 97) for plan in plans(case, target, at, 6)]
@@ -87,7 +88,7 @@ def test_convolutions_by_filtering_have_a_price_at_a_single_size(monkeypatch):
     np.testing.assert_allclose(prices_of([plan], (2,), target)[0], alone, rtol=1e-12)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.parametrize("at", [3, 16, 97])
 @pytest.mark.parametrize("case", MAKERS)
 def test_one_kernel_computes_the_same_at_every_size(case, at):

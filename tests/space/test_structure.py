@@ -62,7 +62,7 @@ def assert_alike(together, stages, device):
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
 @pytest.mark.parametrize("device", ["v100", "h200", "mi50", "k80", "mali-g71", "ipu"])
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_tiles_of_threads(name, device):
     device = load_device(device)
     for variant in variants(op_of(name), device):
@@ -78,7 +78,7 @@ def test_tiles_of_threads(name, device):
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
 @pytest.mark.parametrize("device", ["cpu_avx512", "cortex-a53"])
-@pytest.mark.every(5)
+@pytest.mark.every(11)
 def test_tiles_of_one_thread(name, device):
     device = load_device(device) if device == "cortex-a53" else load_device("benches/devices/cpu_avx512_2mb.json")
     for variant in variants(op_of(name), device):
