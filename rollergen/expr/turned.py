@@ -26,12 +26,13 @@ class Turned:
 
 def turned(op: TensorOp, n: str, lanes: int) -> Turned | None:
     """`op` by way of sums that have its longest axis innermost which is whole vectors of so many lanes, of which one
-    factor is constant and the other, which has the axis ``n``, is not; None where no axis is such, and for windows.
+    factor is constant and the other, which has the axis ``n``, is not; None where no axis is such.
 
-    (Elements of a window that are gathered one by one as rows take longer than the model says: a convolution of 3 x 3
-    taps and stride 2 at 28 x 28 took 1.4 times as long as with lanes along its pixels, predicted .88.)
+    The image's elements are then the same for all lanes, so that windows of any stride read them as they lie: with
+    lanes along the pixels of 3 x 3 taps and stride 2 at 28 x 28, they are packed first, and 256 filters took 1.13
+    times as long.
     """
-    if len(op.reductions) != 1 or len(op.of_role("reduce")) != 1 or op.of_role("row", "inner"):
+    if len(op.reductions) != 1 or op.of_role("row", "inner"):
         return None
     if op.takes() or op.scans or op.where:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from random import Random
 
@@ -12,6 +13,7 @@ import rollergen as rg
 from rollergen.construct.choose import choice, construct, program_of
 from rollergen.construct.turned import turned_candidates
 from rollergen.expr.canonical import canonicalize
+from rollergen.hal.load import load_device
 from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
@@ -38,6 +40,9 @@ EXPRESSIONS = {
     "no batch, odd sizes": lambda: conv((13, 5, 5), 16, 1),
     "bias, sum and relu of two images": epilogue,
     "half the lines": lambda: conv((1, 12, 14, 14), 32, 1, 2),
+    "windows of stride 2": lambda: conv((1, 12, 14, 14), 32, 3, 2),
+    "windows of 5 x 5 in two images": lambda: conv((2, 6, 9, 11), 48, 5),
+    "windows in float16": lambda: conv((1, 10, 13, 13), 16, 3, 2, dtype="float16"),
     "groups": lambda: conv((1, 16, 7, 6), 32, 1, groups=2),
     "float16": lambda: conv((1, 40, 7, 7), 32, 1, dtype="float16"),
     "bfloat16": lambda: conv((1, 40, 7, 7), 32, 1, dtype="bfloat16"),
@@ -78,7 +83,7 @@ def test_interpreter_and_text_compute_the_definition(name):
     assert_values(expression, program, run_opencl(program, arrays, AVX512), arrays, None, tolerance)
 
 
-@pytest.mark.parametrize("name", ["1x1", "bias, sum and relu of two images", "half the lines"])
+@pytest.mark.parametrize("name", ["1x1", "bias, sum and relu of two images", "half the lines", "windows of stride 2"])
 def test_the_interpreter_moves_the_bytes_of_the_closed_forms(name):
     _, program = turned(name)
     found, blocks = interpreted(program, small_integers(program), AVX512, 64)
@@ -104,7 +109,7 @@ REFUSED = {
     "filters that are no whole vectors": lambda: conv((1, 40, 7, 7), 40, 1),
     "whole vectors of pixels": lambda: conv((1, 40, 8, 8), 64, 1),
     "few idle lanes": lambda: conv((1, 40, 14, 14), 64, 1),
-    "windows": lambda: conv((1, 12, 14, 14), 32, 3, 2),
+    "whole vectors of pixels of windows": lambda: conv((1, 12, 32, 32), 32, 3, 2),
     "depthwise": lambda: conv((1, 32, 7, 7), 32, 3, groups=32),
     "constants along the rows": lambda: rg.ops.matmul(T("x", (48, 20)), T("w", (20, 9), constant=True)),
 }
@@ -123,6 +128,28 @@ def test_filters_are_the_lanes_where_pixels_leave_many_idle():
     assert few.variants == ("turned, direct, packed w",) and "turned" not in many.variants[0]
     narrow = construct(canonicalize(conv((1, 2, 7, 7), 1280, 1)), AVX512, options, top_k=1)[0]
     assert "turned" not in narrow.variants[0], "to turn the results takes longer than two terms of each"
+
+
+@pytest.mark.parametrize("size, stride, side", [(3, 2, 28), (5, 1, 28), (5, 2, 13)])
+def test_filters_are_the_lanes_of_windows_that_would_be_packed(size, stride, side):
+    known = dict(load_device("cpu").costs)
+    more = {name: known[name] for name in ("guard_instructions", "decode_instructions")}
+    core = replace(AVX512, costs=tuple(sorted((dict(AVX512.costs) | more).items())))
+    (best,) = construct(canonicalize(conv((1, 128, side, side), 256, size, stride)), core, BuildOptions(), top_k=1)
+    assert best.variants == ("turned, padded, packed w",)
+
+
+def test_random_windows_agree():
+    chance = Random(5)
+    for _ in range(4):
+        side, size, stride = chance.randrange(5, 15), chance.choice([2, 3, 5]), chance.choice([1, 2, 3])
+        expression = conv((chance.randrange(1, 3), chance.randrange(1, 9), side, side + 1), 16, size, stride)
+        program = only_turned(expression)
+        if program is None:  # few lanes are idle
+            continue
+        arrays = small_integers(program, side)
+        assert_values(expression, program, interpret(program, arrays, AVX512).outputs, arrays)
+        assert_values(expression, program, run_opencl(program, arrays, AVX512), arrays)
 
 
 @pytest.mark.parametrize("change", [lambda y: y.T, lambda y: np.roll(y, 1, -1), lambda y: y + (y == y.max())])

@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.serial_space import Packing
 from rollergen.construct.space import space
+from rollergen.construct.variants import needs_packing, variants
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
+from rollergen.expr.turned import turned
 from rollergen.hal.load import load_device
 from rollergen.options import BuildOptions
+from rollergen.program.assemble.contraction import contraction_stage
+from rollergen.program.assemble.plan import ContractionPlan
 from rollergen.program.model import predict_stage
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import facts_of
@@ -23,6 +28,7 @@ from rollergen.program.model.moved import moved_of, nan_tests
 from rollergen.program.model.nest import nest_of
 from rollergen.program.rprogram import Loop
 from tests.program.hand_devices import AVX512
+from tests.program.test_model import limiters
 from tests.programs import relu
 
 CPU = load_device("cpu")
@@ -141,3 +147,25 @@ def test_lanes_are_put_together_by_halves(lanes):
         rows = nest.passed(tuple(p for p in nest.in_thread() if stage.loops[p].axis != stage.op.reductions[0].axes[0]))
         vectors = 16 * rows
         assert moved_of(nest, device, costs_of(device)).slots == vectors + rows * 2 * (lane.extent.bit_length() - 1)
+
+
+@pytest.mark.parametrize("rows", [4, 7, 14])
+def test_what_is_read_behind_tests_waits_in_registers_and_finds_its_place_by_itself(rows):
+    weight = rg.tensor("w", (64, 12, 3, 3), constant=True)
+    (op,) = canonicalize(rg.ops.conv2d(rg.tensor("x", (1, 12, 28, 28)), weight, stride=2, padding=1)).tensor_ops
+    sums = turned(op, "ox", 16).sums
+    (tested,) = [one for one in variants(sums, CORE) if one.name == "implicit GEMM"]
+    (plain,) = [one for one in variants(sums, CORE) if one.name == "padded"]
+    plan = ContractionPlan(rm=rows, rn=2, lanes=16, kc=sums.axis("c").extent)
+
+    def stage_of(variant, **costs):
+        packed = Packing(variant, 32, tuple(needs_packing(variant.op, variant.roles, 16))).op
+        device = replace(CORE, costs=tuple(sorted((dict(CORE.costs) | costs).items())))
+        whole = replace(plan, kc=packed.axis(variant.roles.k).extent)
+        return predict_stage(contraction_stage(packed, variant.roles, whole, device), device)
+
+    assert stage_of(tested).registers - stage_of(plain).registers == rows
+    issue = lambda each: limiters(stage_of(tested, guard_instructions=0, decode_instructions=each))["issue"]
+    steps = 14 * 14 / rows * 64 / 32 * 12 * 9
+    divisions = 3  # k // 9, k % 9 // 3 and k % 3, which all rows share
+    assert issue(6) - issue(0) == pytest.approx(steps * 6 * (divisions + rows) / costs_of(CORE).issue_per_clock)

@@ -182,7 +182,10 @@ def direct_access(
         tested = tested + lane_tests(operand)
     decoded: Number = 0
     if source is None and nest.lockstep == 1:  # once for all accesses of a step
-        decoded = place_divisions(nest, operand) * steps / (count * parts)
+        divisions = place_divisions(nest, operand)
+        decoded = divisions * steps / (count * parts)
+        if lane is None or nest.loops[lane].axis not in used:  # behind a test each puts its place together anew
+            decoded = decoded + least(least(tested, divisions), 1)
     return Access(
         load, role, layer, count * parts, width // parts, service, split, uses, gathered, broken, tested, reduces,
         decoded,

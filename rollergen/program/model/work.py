@@ -321,11 +321,12 @@ def _words(nest: Nest, device: Device, itemsize: int) -> float:
 def _held(nest: Nest, access: Access) -> Number:
     """Vectors of an operand that stay live because an unrolled loop around them uses them again.
 
-    Broadcast scalars fold into the instruction that uses them."""
+    Broadcast scalars fold into the instruction that uses them; those whose bounds are tested do not: compilers move the
+    tests of a step before its multiply-adds, and all that is read behind them waits in registers."""
     used = nest.facts.loads[access.load].axes
     lane = next((loop for loop in nest.loops if loop.kind == LANE), None)
     if lane is not None and lane.axis not in used:
-        return 0
+        return least(access.tested, 1) * _written_out(nest, access)
     inside: Number = 1
     held: Number = 0
     for p in reversed(nest.in_thread()):
