@@ -36,6 +36,8 @@ and the next one in another row finds no line prefetched (1009 x 997 elements by
 each of 64 rows in turn 1.9 to 3.3)."""
 _MOST_TURNED = 16
 """Elements of a thread in a tile that is written out: compilers make a loop of more."""
+LEAST_SQUARE = 4
+"""A side of the smallest squares that are transposed in registers."""
 _SIDE = 32
 """Of a square tile that threads transpose through their block's layer."""
 
@@ -225,9 +227,11 @@ class _SerialMap(_Map):
         )
 
     def _transposed(self) -> list[ElementwisePlan]:
-        """Square tiles transposed in registers; where every row of the output begins alike, and stores may bypass the
-        caches, these begin on its lines."""
+        """Square tiles transposed in registers, a vector's elements a side, or a half or quarter of them where m is
+        shorter; where every row of the output begins alike, and stores may bypass caches, these begin on its lines."""
         lanes = self.lanes
+        while lanes > max(self.m_extent, LEAST_SQUARE):
+            lanes //= 2
         if self.m is None or self.m_extent < lanes:
             return []
         if self.m_extent % lanes and not in_a_row(self.op.loads()[self.staged], self.m):

@@ -19,6 +19,7 @@ from rollergen.tile.rules import AlignmentRules, CodeShapes
 from tests.agreement.readers import assert_traffic, assert_values, device, run_opencl, small_integers
 from tests.cuda.host import compiler
 from tests.cuda.test_programs import executed
+from tests.lower.devices import AVX512
 
 V100 = device("v100")
 
@@ -96,3 +97,37 @@ def test_source_of_a_narrow_transpose_through_padded_rows_gives_the_definition(d
     assert copy.padding and copy.vector > 1
     arrays = small_integers(program)
     assert_values(expression, program, run_opencl(program, arrays, spec), arrays)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "side"),
+    [
+        ((64, 8), "float32", 8),
+        ((70, 10), "float32", 8),
+        ((33, 6), "float32", 4),
+        ((40, 12), "float16", 8),
+        ((24, 5), "uint8", 4),
+        ((20, 7), "float64", 4),
+        ((50, 20), "float32", 16),
+    ],
+)
+def test_readers_of_squares_as_short_as_the_rows_agree(shape, dtype, side):
+    """Squares are of half or a quarter of a vector where rows are shorter than it, and the last ones overlap."""
+    expression = transposed(shape, dtype)
+    graph = canonicalize(expression)
+    (op,) = graph.tensor_ops
+    plans = [plan for plan in elementwise_plans(op, AVX512, AlignmentRules(), Tally()) if plan.square]
+    assert {plan.square for plan in plans} == {side}
+    for plan in plans[::3]:
+        program = RProgram(AVX512.name, graph.inputs, graph.outputs, (elementwise_stage(op, plan, AVX512),))
+        check(program, AVX512)
+        arrays = small_integers(program)
+        found = interpret(program, arrays, AVX512)
+        assert_values(expression, program, found.outputs, arrays)
+        assert_traffic(program, found.traffic, AVX512, {})
+        assert_values(expression, program, run_opencl(program, arrays, AVX512), arrays)
+
+
+def test_rows_below_the_smallest_square_are_not_turned():
+    (op,) = canonicalize(transposed((64, 3))).tensor_ops
+    assert not any(plan.square for plan in elementwise_plans(op, AVX512, AlignmentRules(), Tally()))
