@@ -1,4 +1,4 @@
-"""Tuples reduced along short rows: with the rows in the lanes where rows and their number are whole vectors."""
+"""Tuples reduced along short rows: with the rows in the lanes where the number of rows is whole vectors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def turned(shape, how):
 
 
 @pytest.mark.parametrize(
-    ("shape", "how"), [((64, 16), "argmax"), ((48, 32), "argmin"), ((3, 16, 16), "argmax"), ((16, 80), "argmax")]
+    ("shape", "how"),
+    [((64, 16), "argmax"), ((48, 32), "argmin"), ((3, 16, 16), "argmax"), ((16, 80), "argmax"), ((64, 10), "argmax"),
+     ((32, 4), "argmin"), ((16, 37), "argmax")],
 )
 def test_all_readers_of_rows_in_lanes_agree(shape, how):
     """Of ties the first one is told, and NaN wins."""
@@ -47,14 +49,14 @@ def test_all_readers_of_rows_in_lanes_agree(shape, how):
 def test_rows_in_lanes_are_the_first_choice_where_rows_are_short():
     """A row of 16 is a vector, at whose end 16 tuples would be put together; of 1024 that is little."""
     first = lambda columns: construct(graph_of((4096, columns)), AVX512)[0].variants[0]
-    assert first(16).startswith("rows in the lanes")
+    assert all(first(columns).startswith("rows in the lanes") for columns in (4, 7, 10, 16, 24))
     assert not first(1024).startswith("rows in the lanes")
 
 
 @pytest.mark.parametrize(
     ("shape", "how"),
-    [((64, 24), "argmax"), ((40, 16), "argmax"), ((64, 16), "amax"), ((64, 16), "sum")],
-    ids=["rows of a vector and a half", "vectors of rows and a half", "no tuple", "nor this"],
+    [((64, 3), "argmax"), ((40, 16), "argmax"), ((64, 16), "amax"), ((64, 16), "sum")],
+    ids=["rows below the smallest square", "vectors of rows and a half", "no tuple", "nor this"],
 )
 def test_rows_stay_along_the_lanes(shape, how):
     assert rows_in_lanes(graph_of(shape, how).tensor_ops[0], AVX512.execution_width) is None
