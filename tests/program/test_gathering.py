@@ -54,6 +54,20 @@ def test_gathering_adds_to_products_what_it_takes_from_issue_and_paths(on):
         assert saved == pytest.approx(nest.warps * instructions / (2 * rate))
 
 
+@pytest.mark.parametrize("channels", [64, 96, 128])
+def test_divisions_that_a_tile_shares_are_not_of_each_of_its_vectors(channels):
+    made = [one for one in stages("v100", "channels last", "float16", channels, 28) if one.copies]
+    assert made
+    for stage in made:
+        image = next(n for n, load in enumerate(stage.op.body_loads()) if load.guard)
+        (copy,) = [one for one in stage.copies if one.load == image]
+        sums = stage.op.of_role("reduce")[0].name
+        (step,) = [loop.stride for _, loop in stage.of_kind("serial") if loop.axis == sums]
+        _, work = worked(stage, load_device("v100"))
+        (filled,) = [one for one in work.accesses if one.load == copy.load and one.role == "fill_read"]
+        assert filled.decoded == (0 if 3 * channels % step == 0 else 2)
+
+
 @pytest.mark.parametrize("on", ["a100", "h200"])
 def test_tiles_that_come_past_the_registers_are_not_gathered(on):
     product = rg.ops.matmul(T("A", (512, 512), "float16"), T("B", (512, 512), "float16"))

@@ -77,7 +77,7 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     runs = fill_runs(nest, copy, shape)
     from_tensor = fill_service(nest, device, copy, operand, shape, runs, shared=False)
     into_tile = fill_service(nest, device, copy, operand, shape, runs, shared=True)
-    decoded, tested = place_divisions(nest, operand) + deal_divisions(nest, copy, shape), retested(nest, copy)
+    decoded, tested = place_divisions(nest, operand, copy) + deal_divisions(nest, copy, shape), retested(nest, copy)
     if copy.asynchronous:
         past = Access(
             copy.load, "fill_past", copy.to_layer, rounds, width, into_tile, tested=tested,

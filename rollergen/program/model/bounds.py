@@ -33,13 +33,26 @@ def _tile_divisions(nest: Nest, copy: Copy, shape: tuple[Number, ...]) -> Number
     return total
 
 
-def place_divisions(nest: Nest, operand: Operand) -> Number:
+def place_divisions(nest: Nest, operand: Operand, copy: Copy | None = None) -> Number:
     """Divisions and remainders in the operand's place that a step of a serial loop changes: the others, and those
-    whose divisor the step is a multiple of, are computed once before the loop."""
+    whose divisor the step is a multiple of, are computed once before the loop; those that are the same all over the
+    tile of ``copy``, once in each step for all of its vectors.  (A 3 x 3 convolution with channels last, in tiles of 64
+    of them, for sm_70: 204 instructions of integers in a step with 14 vectors, 258 with two divisions in 10 of them.)
+    """
     total: Number = 0
     for atom in _divided(operand.offset):
-        total = total + _changes(nest, atom)
+        total = total + _changes(nest, atom) * (1 if copy is None else 1 - _same_in_tile(nest, copy, atom))
     return total
+
+
+def _same_in_tile(nest: Nest, copy: Copy, atom: FloorDiv | Mod) -> Number:
+    """1 where the quotient, or the multiple that the remainder leaves, is one for all elements of the copy's tile: its
+    divisor is that of a single axis whose tiles it is a multiple of."""
+    (term, coefficient), *others = atom.index.terms
+    if others or atom.index.const or term not in copy.order:
+        return 0
+    extent = tile_shape(nest, copy, block=True)[copy.order.index(str(term))]
+    return choose(atom.divisor % (coefficient * extent) == 0, 1, 0)
 
 
 def _changes(nest: Nest, atom: FloorDiv | Mod) -> Number:
