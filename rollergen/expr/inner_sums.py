@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rollergen.expr.canonical import canonical_op
 from rollergen.expr.index import Index
 from rollergen.expr.packing import Prepared, fresh_buffer, replace_load
 from rollergen.expr.tensor_op import Axis, TensorOp
@@ -28,23 +29,23 @@ def sums_inside(op: TensorOp) -> Prepared | None:
     if not common:
         return None
     inner = Index.axis(max(common, key=lambda axis: axis.extent).name)
-    copies: dict[tuple[Buffer, int], TensorOp] = {}
+    copies: dict[tuple[Buffer, int], tuple[Buffer, TensorOp]] = {}
     made = op
     for load in loads:
         dim = load.indices.index(inner)
         if dim == len(load.indices) - 1:
             continue
         order = (*(d for d in range(len(load.indices)) if d != dim), dim)
-        copy = copies.setdefault((load.buffer, dim), _copy(made, load, order))
-        turned = replace(load, buffer=copy.output, indices=tuple(load.indices[d] for d in order))
+        output, _ = copies.setdefault((load.buffer, dim), _copy(made, load, order))
+        turned = replace(load, buffer=output, indices=tuple(load.indices[d] for d in order))
         made = replace_load(made, load, turned)
-    return Prepared(tuple(copies.values()), made) if copies else None
+    return Prepared(tuple(copy for _, copy in copies.values()), made) if copies else None
 
 
-def _copy(op: TensorOp, load: Load, order: tuple[int, ...]) -> TensorOp:
-    """The load's buffer with its dimensions in another order."""
+def _copy(op: TensorOp, load: Load, order: tuple[int, ...]) -> tuple[Buffer, TensorOp]:
+    """The load's buffer with its dimensions in another order; those that stay neighbours are one axis of the copy."""
     axes = tuple(Axis(f"dim{d}", load.buffer.shape[d]) for d in order)
     name = fresh_buffer(op, f"{load.buffer.name}_turned")
     output = Buffer(name, tuple(axis.extent for axis in axes), load.dtype, "temporary")
     source = Load(load.buffer, tuple(Index.axis(f"dim{d}") for d in range(len(order))))
-    return TensorOp(output, axes, tuple(Index.axis(axis.name) for axis in axes), source)
+    return output, canonical_op(TensorOp(output, axes, tuple(Index.axis(axis.name) for axis in axes), source))
