@@ -100,6 +100,18 @@ def test_a_square_block_that_is_turned_takes_stores_of_vectors_and_a_shuffle_for
     assert turned
 
 
+@pytest.mark.parametrize("shape", [(784, 256), (1024, 512)])
+def test_the_rows_of_squares_are_asked_for_together_whatever_their_stride(shape):
+    A = rg.tensor("A", shape)
+    programs = first_of(rg.compute(shape[::-1], lambda i, j: A[j, i]))
+    (stage,) = programs[0].stages
+    (copy,) = stage.copies
+    assert copy.turns(stage.buffer_shape(copy, block=True))
+    by_elements = replace(stage, copies=(replace(copy, along=copy.order[-1]),))
+    walks = [limiters(predict_stage(one, CORE)).get("column walks", 0) for one in (stage, by_elements)]
+    assert walks[0] == 0 < walks[1]
+
+
 def test_a_maximum_tests_for_nan_beside_several_chains_and_within_one():
     A = rg.tensor("A", (40, 92))
     found = {}
