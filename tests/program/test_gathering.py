@@ -17,9 +17,11 @@ from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.program.model import predict_stage
+from rollergen.program.model.bounds import place_divisions
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.limiters.gathering import gathering_clocks
 from rollergen.program.model.price import worked
+from rollergen.program.model.tiles import groups_of_a_thread
 from rollergen.tile.rules import AlignmentRules
 
 T = rg.tensor
@@ -54,8 +56,9 @@ def test_gathering_adds_to_products_what_it_takes_from_issue_and_paths(on):
         assert saved == pytest.approx(nest.warps * instructions / (2 * rate))
 
 
-@pytest.mark.parametrize("channels", [64, 96, 128])
-def test_divisions_that_a_tile_shares_are_not_of_each_of_its_vectors(channels):
+@pytest.mark.parametrize("channels", [64, 96, 128, 256])
+def test_divisions_that_a_tile_shares_are_of_a_step_and_not_of_each_of_its_vectors(channels):
+    device = load_device("v100")
     made = [one for one in stages("v100", "channels last", "float16", channels, 28) if one.copies]
     assert made
     for stage in made:
@@ -63,9 +66,13 @@ def test_divisions_that_a_tile_shares_are_not_of_each_of_its_vectors(channels):
         (copy,) = [one for one in stage.copies if one.load == image]
         sums = stage.op.of_role("reduce")[0].name
         (step,) = [loop.stride for _, loop in stage.of_kind("serial") if loop.axis == sums]
-        _, work = worked(stage, load_device("v100"))
+        nest, work = worked(stage, device)
         (filled,) = [one for one in work.accesses if one.load == copy.load and one.role == "fill_read"]
-        assert filled.decoded == (0 if 3 * channels % step == 0 else 2)
+        lines = channels % 64 == 0 and channels > 64
+        shared = (64 if lines else 3 * channels) % step == 0
+        divisions = place_divisions(nest, nest.facts.loads[image])
+        each = divisions / groups_of_a_thread(nest, copy) if shared else divisions
+        assert filled.decoded == pytest.approx(each)
 
 
 @pytest.mark.parametrize("on", ["a100", "h200"])

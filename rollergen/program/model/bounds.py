@@ -7,7 +7,7 @@ from rollergen.expr.index import FloorDiv, Index, Mod
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, product
-from rollergen.program.model.tiles import tile_shape
+from rollergen.program.model.tiles import groups_of_a_thread, tile_shape
 from rollergen.program.rprogram import SERIAL, Copy
 
 
@@ -34,25 +34,38 @@ def _tile_divisions(nest: Nest, copy: Copy, shape: tuple[Number, ...]) -> Number
 
 
 def place_divisions(nest: Nest, operand: Operand, copy: Copy | None = None) -> Number:
-    """Divisions and remainders in the operand's place that a step of a serial loop changes: the others, and those
-    whose divisor the step is a multiple of, are computed once before the loop; those that are the same all over the
-    tile of ``copy``, once in each step for all of its vectors.  (A 3 x 3 convolution with channels last, in tiles of 64
-    of them, for sm_70: 204 instructions of integers in a step with 14 vectors, 258 with two divisions in 10 of them.)
+    """Divisions and remainders of each access in the operand's place that a step of a serial loop changes: the others,
+    and those whose divisor the step is a multiple of, are computed once before the loop; those that are the same all
+    over the tile of ``copy``, once in each step for all groups of a thread.  (A 3 x 3 convolution with channels last,
+    in tiles of 64 of them, for sm_70: 204 instructions of integers in a step with 14 vectors, 258 with two divisions in
+    each of 10 of these.)
     """
     total: Number = 0
     for atom in _divided(operand.offset):
-        total = total + _changes(nest, atom) * (1 if copy is None else 1 - _same_in_tile(nest, copy, atom))
+        each: Number = 1
+        if copy is not None:
+            each = choose(_same_in_tile(nest, copy, atom), 1 / groups_of_a_thread(nest, copy), 1)
+        total = total + _changes(nest, atom) * each
     return total
 
 
 def _same_in_tile(nest: Nest, copy: Copy, atom: FloorDiv | Mod) -> Number:
-    """1 where the quotient, or the multiple that the remainder leaves, is one for all elements of the copy's tile: its
-    divisor is that of a single axis whose tiles it is a multiple of."""
+    """1 where the quotient, or what is taken off for the remainder, is one for all elements of the copy's tile: that of
+    a single axis, whose tiles the divisor is a multiple of, or of such a quotient or remainder; else 0."""
     (term, coefficient), *others = atom.index.terms
-    if others or atom.index.const or term not in copy.order:
+    if others or atom.index.const:
+        return 0
+    if isinstance(term, FloorDiv):
+        return _same_in_tile(nest, copy, term)
+    whole: Number = 1
+    while isinstance(term, Mod):
+        whole = whole * _same_in_tile(nest, copy, term)
+        ((term, inner), *_) = term.index.terms
+        coefficient *= inner
+    if term not in copy.order:
         return 0
     extent = tile_shape(nest, copy, block=True)[copy.order.index(str(term))]
-    return choose(atom.divisor % (coefficient * extent) == 0, 1, 0)
+    return whole * choose(atom.divisor % (coefficient * extent) == 0, 1, 0)
 
 
 def _changes(nest: Nest, atom: FloorDiv | Mod) -> Number:
