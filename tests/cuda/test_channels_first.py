@@ -13,6 +13,7 @@ from rollergen.construct.matrix_space import matrix_candidates
 from rollergen.construct.variants import variants
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.load import load_device
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
@@ -61,6 +62,22 @@ def test_windows_are_taken_of_a_copy_that_lies_channels_last(on, dtype, how):
     expression = convolution(dtype, **how)
     made = programs("channels last", expression, on)[0]
     assert {x.name: x.shape for x in made.temporaries}["X_turned"] == (3, 9 * 8, 32)  # rows and columns as one
+    assert_right(expression, made, on, dtype)
+
+
+@pytest.mark.every(3)
+@on_host
+@pytest.mark.parametrize(
+    "on, dtype, channels",
+    [("v100", "float16", 128), ("a100", "bfloat16", 192), ("h200", "float16", 128), ("a100", "int8", 256)],
+)
+@pytest.mark.parametrize("name", ["channels last", "channels last, images together"])
+def test_all_taps_of_a_line_of_channels_are_added_before_the_next_line(on, dtype, channels, name):
+    image, weights = T("X", (3, channels, 5, 8), dtype), T("W", (24, channels, 3, 3), dtype)
+    expression = rg.ops.conv2d(image, weights, padding=1)
+    made = programs(name, expression, on)[0]
+    line = 128 // ITEMSIZE[dtype]
+    assert {x.name: x.shape for x in made.temporaries}["W_turned"] == (24 * channels // line, 9, line)
     assert_right(expression, made, on, dtype)
 
 

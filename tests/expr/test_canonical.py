@@ -226,3 +226,18 @@ STEPS = {
 def test_random_chains_of_operators_equal_their_definition(chain, limit):
     expression, shapes = chain
     agree(expression, *(small_integers(s, n) for n, s in enumerate(shapes)), rows=RowLimits(limit))
+
+
+@pytest.mark.parametrize("how", [{"padding": 1}, {"stride": 2}, {"padding": 2, "dilation": 2}, {"groups": 2}])
+@pytest.mark.parametrize("channels, in_lines", [(32, True), (48, True), (24, False), (16, False)])
+def test_many_channels_are_summed_line_by_line(channels, in_lines, how):
+    """All taps of the 16 of float64 that a line of 128 bytes has, before the next line."""
+    groups = how.get("groups", 1)
+    image, weights = (2, channels * groups, 5, 6), (4 * groups, channels, 3, 3)
+    tensors = rg.tensor("x", image, "float64"), rg.tensor("w", weights, "float64")
+    graph = agree(rg.ops.conv2d(*tensors, **how), small_integers(image), small_integers(weights, 1))
+    made = sums_inside(graph.tensor_ops[0]).op
+    (indices,) = [load.indices for load in made.body_loads() if load.buffer.name == "w_turned"]
+    reduced = {axis.name for axis in made.of_role("reduce")}
+    summed = [str(index) for index in indices if index.axes() <= reduced]
+    assert summed == (["c", "ky", "kx", "c_1"] if in_lines else ["ky", "kx", "c"])
