@@ -3,10 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.program.model import predict_stage
-from rollergen.program.model.lane_rows import reached
+from rollergen.program.model.lane_rows import known_of, reached
 from rollergen.program.rprogram import Loop
 from tests.programs import transpose
 
@@ -52,3 +56,34 @@ def test_what_lanes_reach_is_the_inner_loops_and_as_much_of_the_next_as_fills_a_
     assert reached([2, 3], 32) == [2, 3]
     several = reached([8, np.array([1, 4, 64])], 32)
     assert [one.tolist() for one in several] == [[8, 8, 1], [1, 4, 32]]
+
+
+def products(batch, m, n, k):
+    A, B = rg.tensor("A", (batch, m, k)), rg.tensor("B", (batch, k, n))
+    return construct(canonicalize(rg.ops.batch_matmul(A, B)), V100, top_k=5)
+
+
+def predicted(programs):
+    return [[predict_stage(stage, V100).seconds for stage in one.program.stages] for one in programs]
+
+
+def test_operators_that_differ_where_lanes_do_not_move_share_what_was_found():
+    first, second = products(2, 48, 80, 56), products(3, 48, 80, 56)
+    known_of.cache_clear()
+    predicted(second)
+    alone = known_of.cache_info().currsize
+    known_of.cache_clear()
+    predicted(first)
+    before = known_of.cache_info().currsize
+    predicted(second)
+    assert known_of.cache_info().currsize - before < alone / 2
+
+
+@pytest.mark.parametrize("shapes", [[(2, 48, 80, 56), (3, 48, 80, 112), (1, 33, 80, 56), (5, 48, 17, 57)]])
+def test_what_was_found_for_one_operator_changes_no_price_of_another(shapes):
+    programs = [products(*shape) for shape in shapes]
+    alone = []
+    for some in programs:
+        known_of.cache_clear()
+        alone.append(predicted(some))
+    assert [predicted(some) for some in programs] == alone

@@ -37,7 +37,7 @@ def per_decided(
     return per_distinct_rows(of_rows, [*choices, *columns])
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def known_of(kind: Hashable) -> dict[Row, float]:
     """What was found for rows of one kind."""
     return {}

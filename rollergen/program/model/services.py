@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from rollergen.expr.index import Index
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.block_windows import read_service
 from rollergen.program.model.facts import Operand
@@ -56,6 +57,7 @@ def fill_service(
     rows = shape[0] if copy.panel else 0
     columns += [rows, *shape[1:]] if shared else [_unit(nest, copy, copy.order[d]) for d in order]
     count, along = len(order), order[-1]
+    offset = _moved_along(operand.offset, copy.order)
 
     def decided(vector: int, padding: int) -> OfRows:
         elements = copy.runs or tuple(vector if d == along else 1 for d in range(count))
@@ -67,13 +69,13 @@ def fill_service(
                 addresses = _place([at[d] for d in range(count)], rows[count + 1 :], copy, vector, padding)
             else:
                 coordinates = {copy.order[d]: at[d] * rows[count + 1 + n] for n, d in enumerate(order)}
-                addresses = evaluate_lanes(operand.offset, coordinates, numbers[0].shape)
+                addresses = evaluate_lanes(offset, coordinates, numbers[0].shape)
             return _serve(addresses * operand.itemsize, width, target, merge=False)
 
         return by_lanes(service, count, nest.lockstep, threads=count)
 
     dealt = nest.lockstep, order, copy.runs, operand.itemsize
-    place = (copy.panel, copy.swizzle) if shared else (operand, copy.order)
+    place = (copy.panel, copy.swizzle) if shared else (offset, copy.order)
     kind = shared, _served_by(target), dealt, place
     return per_decided(kind, decided, (copy.vector, copy.padding if shared else 0), columns)
 
@@ -139,6 +141,7 @@ def _at_threads(nest: Nest, operand: Operand, width_bytes: Number, serve: Serve,
     """What `serve` says of accesses of `width_bytes`; ``asked``: what it depends on."""
     parallel = nest.positions(*PARALLEL)
     axes = [nest.loops[p].axis for p in parallel]
+    offset = _moved_along(operand.offset, axes)
 
     def decided(width: int) -> OfRows:
         def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> Sequence[float]:
@@ -146,12 +149,18 @@ def _at_threads(nest: Nest, operand: Operand, width_bytes: Number, serve: Serve,
             for axis, number, stride in zip(axes, numbers, rows[len(axes) :], strict=True):
                 coordinates[axis] = coordinates.get(axis, 0) + number * stride
             shape = numbers[0].shape if numbers else (1, 1)
-            return serve(evaluate_lanes(operand.offset, coordinates, shape) * operand.itemsize, width)
+            return serve(evaluate_lanes(offset, coordinates, shape) * operand.itemsize, width)
 
         return by_lanes(service, len(axes), nest.lockstep)
 
-    kind = operand, asked, nest.lockstep, tuple(axes)
+    kind = offset, operand.itemsize, asked, nest.lockstep, tuple(axes)
     return per_decided(kind, decided, (width_bytes,), _telling_apart(nest, operand, parallel))
+
+
+def _moved_along(offset: Index, axes: Collection[str]) -> Index:
+    """The offset without what stays the same along the axes: so operands of many operators are alike."""
+    moved = [term for term in offset.terms if not isinstance(term[0], str) or term[0] in axes]
+    return Index(tuple(moved), offset.const)
 
 
 def _telling_apart(nest: Nest, operand: Operand, parallel: tuple[int, ...]) -> list[Number]:
