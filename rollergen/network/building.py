@@ -17,6 +17,7 @@ from rollergen.network.ahead import CompilingAhead
 from rollergen.network.layouts import Laid, laid_out
 from rollergen.network.partition import Step, steps_of
 from rollergen.network.repeated import in_blocks
+from rollergen.program.model.roofline import product_seconds
 from rollergen.store.keys import expression_text
 
 UNMEASURED = 2
@@ -42,7 +43,26 @@ def steps_for(
         except NO_KERNEL:
             return math.inf
 
-    return laid_out(network, True, seconds, loose)
+    bounds: dict[str, float] = {}
+
+    def bound(step: Step) -> float:
+        if step.defined is None:
+            return 0.0
+        if not step.alike or step.alike not in bounds:
+            bounds[step.alike] = _least_seconds(step, target)
+        return bounds[step.alike]
+
+    return laid_out(network, True, seconds, loose, bound)
+
+
+def _least_seconds(step: Step, target: Device) -> float:
+    """What the step's sums of products take at least, on any program."""
+    assert step.defined is not None
+    try:
+        graph = canonicalize(*step.defined(), row_limits(target))
+    except NO_KERNEL:
+        return 0.0
+    return math.fsum(product_seconds(op, target) for op in graph.tensor_ops)
 
 
 def texts_of(target: Device) -> Callable[[Step], str]:

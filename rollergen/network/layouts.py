@@ -20,10 +20,14 @@ Laid = tuple[tuple[Step, ...], frozenset[str]]
 
 
 def laid_out(
-    network: Network, taking: bool, seconds: Callable[[Step], float], loose: Collection[str] = ()
+    network: Network,
+    taking: bool,
+    seconds: Callable[[Step], float],
+    loose: Collection[str] = (),
+    bound: Callable[[Step], float] = lambda step: 0.0,
 ) -> Laid:
     """The steps of `network`, images that are connected by steps in the layout in which all of these take fewer
-    `seconds`; ``taking`` and ``loose`` as `steps_of` has them."""
+    `seconds`; ``taking`` and ``loose`` as `steps_of` has them.  ``bound``: seconds that a step takes at least."""
     plain = steps_of(network, taking, (), loose)
     groups = _connected(plain, _free(network, plain))
     if not groups:
@@ -33,23 +37,28 @@ def laid_out(
     last: set[str] = set()
     for group in groups:
         touched = [number for number, step in enumerate(plain) if group & _names(step)]
-        if _exceeds([plain[n] for n in touched], [moved[n] for n in touched], seconds):
+        if _exceeds([plain[n] for n in touched], [moved[n] for n in touched], seconds, bound):
             last |= group
     return (moved if last == names else steps_of(network, taking, last, loose)), frozenset(last)
 
 
-def _exceeds(steps: Sequence[Step], others: Sequence[Step], seconds: Callable[[Step], float]) -> bool:
+def _exceeds(
+    steps: Sequence[Step],
+    others: Sequence[Step],
+    seconds: Callable[[Step], float],
+    bound: Callable[[Step], float],
+) -> bool:
     """Whether `steps` take more seconds than the `others`, which stand for them one by one.
 
-    Steps of which the others take longest come first, and what decides nothing any more is not looked at: to find how
-    long a step takes is to construct its kernel."""
-    times = [seconds(one) for one in others]
-    alike: dict[str, float] = defaultdict(float)
-    for step, time in zip(steps, times, strict=True):
-        alike[step.alike] += time  # a kernel that many steps share is constructed once
-    limit, found = fsum(times), []
-    for step in sorted(steps, key=lambda one: -alike[one.alike]):
-        found.append(seconds(step))
+    Steps whose others exceed their bounds by most come first, and what decides nothing any more is not looked at: to
+    find how long a step takes is to construct its kernel."""
+    times, found = [seconds(one) for one in others], [bound(one) for one in steps]
+    beyond: dict[str, float] = defaultdict(float)
+    for step, time, least in zip(steps, times, found, strict=True):
+        beyond[step.alike] += time - least  # a kernel that many steps share is constructed once
+    limit = fsum(times)
+    for number in sorted(range(len(steps)), key=lambda n: -beyond[steps[n].alike]):
+        found[number] = seconds(steps[number])
         if fsum(found) > limit:
             return True
     return False

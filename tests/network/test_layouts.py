@@ -82,3 +82,21 @@ def test_what_decides_nothing_any_more_is_not_priced():
     assert last and outputs(steps)[0] == (2, 7, 6, 8)
     assert priced.count((2, 8, 7, 6)) == 1  # 4 seconds of one are more than 3 of all others
     assert laid_out(made, True, lambda step: 1.0)[1] == frozenset()  # as long: images stay as the model has them
+
+
+def test_bounds_decide_what_prices_of_all_steps_would():
+    made, _, _ = network()
+    took = {(2, 7, 6, 8): 1.0, (2, 4, 7, 6): 1.0, (2, 8, 7, 6): 1.1}
+    priced = []
+
+    def seconds(step):
+        priced.append(step.outputs[0].shape)
+        return took[step.outputs[0].shape]
+
+    for share, looked_at in ((0.0, 3), (0.9, 2), (0.99, 1)):
+        priced.clear()
+        steps, last = laid_out(made, True, seconds, (), lambda step, share=share: share * took[step.outputs[0].shape])
+        assert last and outputs(steps)[0] == (2, 7, 6, 8)
+        assert len(priced) == 3 + looked_at
+    took[2, 8, 7, 6] = 0.99
+    assert laid_out(made, True, seconds, (), lambda step: 0.9 * took[step.outputs[0].shape])[1] == frozenset()

@@ -6,12 +6,15 @@ from dataclasses import replace
 from math import prod
 
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.values import is_named
+from rollergen.expr.index import Index
+from rollergen.expr.tensor_op import TensorOp
+from rollergen.expr.values import Binary, Load, is_named
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import facts_of
 from rollergen.program.rprogram import UNROLL, Accumulator, BlockOrder, Loop, Stage
 from rollergen.tile.exact_traffic import traffic
+from rollergen.tile.rules import main_instruction
 
 
 def roofline_seconds(stage: Stage, device: Device) -> float:
@@ -38,6 +41,30 @@ def multiply_add_seconds(stage: Stage, device: Device) -> float:
     sums = sum(len(one.bodies) if is_named(one.combiner) else 1 for one in stage.op.reductions)
     points = prod(axis.extent for axis in stage.op.axes) * sums
     return points / multiply_add_rate(stage, device)
+
+
+_SPARED = 4
+"""Times fewer multiply-adds than windows have points: Winograd's tiles of 4 x 4 outputs spare so many of 3 x 3 taps."""
+
+
+def product_seconds(op: TensorOp, device: Device) -> float:
+    """What every program of a sum of products in float32 takes at least: its multiply-adds at the nominal rate; 0 of
+    other tensor ops.  No stage is needed for it, so that it is known before any is constructed."""
+    bodies = [body for one in op.reductions for body in one.bodies if one.combiner.name == "sum"]
+    if len(bodies) != op.components or len(bodies) != 1 or op.scans or op.of_role("row", "inner"):
+        return 0.0
+    (body,) = bodies
+    factors = [one for one in body.children() if isinstance(one, Load) and one.dtype == "float32"]
+    if not isinstance(body, Binary) or body.op != "mul" or len(factors) != 2 or op.output.constant:
+        return 0.0
+    windows = any(one.guard or not all(map(_is_one_axis, one.indices)) for one in factors)
+    instruction = main_instruction(device, "float32")
+    per_second = device.units * instruction.at_once * instruction.per_clock * device.clock_mhz * 1e6
+    return prod(axis.extent for axis in op.axes) / per_second / (_SPARED if windows else 1)
+
+
+def _is_one_axis(index: Index) -> bool:
+    return all(isinstance(atom, str) for atom, _ in index.terms) and len(index.terms) <= 1
 
 
 def compulsory_seconds(stage: Stage, device: Device) -> float:
