@@ -47,6 +47,8 @@ WIDER = 4
 """How many times more programs of machines of tiles are drafted where too few of them are sound."""
 LEAST_CONSIDERED = 10
 """Candidates of each tensor op that are drafted, however few are asked for: the best of them is then the same."""
+FEW = 2
+"""Programs that variety never moves: where no more are asked for, spaces of threads draft no more than may be these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,22 @@ def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int
     if machine is not None and (found := _of_machine(machine, graph, device, top_k)):
         return found
     room = room_bytes(graph, device)
-    count = max(top_k, LEAST_CONSIDERED)
-    choices = [some_candidates(d, device, options, count, room) for d in graph.tensor_ops]
     join = lambda pick: program_of(graph, device, pick)
-    joined = (one for pick in _picks(choices) for _, one in standing([pick], join, candidates_text))
-    return _sound(joined, device, top_k)
+    count = max(top_k, LEAST_CONSIDERED)
+    for few in _fewest(device, options, top_k):
+        choices = [some_candidates(d, device, options, count, room, few) for d in graph.tensor_ops]
+        joined = (one for pick in _picks(choices) for _, one in standing([pick], join, candidates_text))
+        found = _sound(joined, device, top_k)
+        if len(found) == top_k:
+            break
+    return found
+
+
+def _fewest(device: Device, options: BuildOptions, top_k: int) -> tuple[int | None, ...]:
+    """How few candidates may be drafted at first, and then, where too few of their programs are sound.  (Limits of
+    padding reject drafts, for which others are there.)"""
+    few = top_k <= FEW and device.kind.threads and waste_limit(options.rules) is None
+    return (FEW, None) if few else (None,)
 
 
 def _of_call(op: TensorOp, found: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
@@ -154,19 +167,20 @@ class Choice:
 @lru_cache(maxsize=32)
 def choice(
     op: TensorOp, device: Device, rules: AlignmentRules, count: int, room: int | None = None,
-    search: str = ALL,
+    search: str = ALL, few: int | None = None,
 ) -> Choice:  # fmt: skip
     """The `count` best candidates of one tensor op, at most two of a kind; none if the rules admit none.
 
     ``room``: bytes for temporaries of the candidate's own; None: as many as it likes.  ``search``: see `BuildOptions`.
+    ``few``: so many of the best are asked for: those that follow may be any.
     """
     with collected_drops() as everything:
-        spaces, ledger = as_far_as_possible(_spaces(op, device, rules, search), "the spaces"), Ledger()
+        spaces, ledger = as_far_as_possible(_spaces(op, device, rules, search, few), "the spaces"), Ledger()
         admitted = lambda some: best(_admitted(some, device, rules, room, ledger), count)
         found = admitted(_all_candidates(spaces, count, ledger))
         if found and device.kind.threads and rules.shapes.edges_apart:
             shaped = lambda own, shapes: choice(
-                own, device, replace(rules, shapes=shapes), count, room, search
+                own, device, replace(rules, shapes=shapes), count, room, search, few
             ).candidates
             apart = edge_candidates(op, rules.shapes, found[0].seconds, shaped)
             found = best([*found, *admitted(as_far_as_possible(apart, "edges"))], count)
@@ -183,13 +197,13 @@ def op_candidates(
 
 
 def some_candidates(
-    op: TensorOp, device: Device, options: BuildOptions, count: int, room: int | None = None
+    op: TensorOp, device: Device, options: BuildOptions, count: int, room: int | None = None, few: int | None = None
 ) -> tuple[Candidate, ...]:
     """`op_candidates` within the user's limits, as calls run them.
 
     Raises ConstructionError, with the ledger, if there are none.
     """
-    found = choice(op, device, options.rules, count, room, options.search)
+    found = choice(op, device, options.rules, count, room, options.search, few)
     tell(found.account.dropped)
     if found.candidates:
         return _of_call(op, found.candidates)
@@ -244,7 +258,9 @@ Drawn = Callable[[int, Ledger], Iterator[Candidate]]
 """Candidates of one space, so many as are to be drafted."""
 
 
-def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
+def _spaces(
+    op: TensorOp, device: Device, rules: AlignmentRules, search: str, few: int | None
+) -> Iterator[Drawn]:
     """Where candidates of a tensor op come from; growth knows of contractions alone."""
     of = op, device, rules
     kind = kind_of(op)
@@ -252,7 +268,7 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
         yield lambda count, ledger: chain_candidates(*of, ledger)
         return
     if search == GROW and kind == CONTRACTION:
-        yield from _variant_spaces(*of, search)
+        yield from _variant_spaces(*of, search, few)
         return
     if kind == SCAN:
         yield lambda count, ledger: scan_candidates(*of, ledger)
@@ -270,14 +286,16 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
     if op.reductions:
         yield lambda count, ledger: window_candidates(*of, count, ledger)
     if kind == CONTRACTION:
-        yield from _variant_spaces(*of, search)
-        products = lambda count: lambda own: choice(own, device, rules, count, None, search).candidates
+        yield from _variant_spaces(*of, search, few)
+        products = lambda count: lambda own: choice(own, device, rules, count, None, search, few).candidates
         yield lambda count, ledger: winograd_candidates(*of, products(count))
         if not device.kind.threads:
             yield lambda count, ledger: turned_candidates(*of, products(count))
 
 
-def _variant_spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
+def _variant_spaces(
+    op: TensorOp, device: Device, rules: AlignmentRules, search: str, few: int | None
+) -> Iterator[Drawn]:
     """Of each variant of a contraction."""
     for variant in variants(op, device, rules):
         if variant.by_matrices:
@@ -285,7 +303,7 @@ def _variant_spaces(op: TensorOp, device: Device, rules: AlignmentRules, search:
         elif not device.kind.threads:
             yield partial(serial_candidates, variant, device, rules, search=search)
         else:
-            yield ThreadSpace(variant, device, rules, search).candidates
+            yield ThreadSpace(variant, device, rules, search, few).candidates
         if search == ALL:
             yield partial(matrix_candidates, variant, device, rules)
 

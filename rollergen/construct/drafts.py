@@ -80,10 +80,10 @@ def _first(found: list[Drafted], count: int) -> list[Drafted]:
 
 def _limit(found: list[Drafted], count: int) -> float:
     """Seconds from which on a point is certainly not among the `count` best."""
-    return _beyond(found[count - 1].seconds) if len(found) >= count else np.inf
+    return beyond(found[count - 1].seconds) if len(found) >= count else np.inf
 
 
-def _beyond(seconds: float) -> float:
+def beyond(seconds: float) -> float:
     """What is more than `seconds` though both are rounded, to 6 digits or to picoseconds."""
     return seconds * (1 + 1e-5) + 2e-12
 
@@ -98,7 +98,7 @@ def _drafts(space: Draftable, number: int, each: int, limit: float) -> list[Draf
         first = np.sort(left[np.argsort(space.bounds[left], kind="stable")[:_FIRST]])
         seconds[first] = space.exactly(plans_at(space.plan, first), limit - beside) + beside
         own = np.sort(seconds[first])[each - 1]
-        limit = min(limit, _beyond(float(own)))
+        limit = min(limit, beyond(float(own)))
         left = np.setdiff1d(left, first, assume_unique=True)
         left = left[space.bounds[left] + beside <= limit]
     if len(left):

@@ -14,6 +14,7 @@ import numpy as np
 
 from rollergen.construct.candidate import Candidate, candidate, price, rounded
 from rollergen.construct.copies import behind
+from rollergen.construct.drafts import beyond
 from rollergen.construct.grow import grown_threads
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.priced import Contraction, Priced, cheapest_points
@@ -48,11 +49,13 @@ _LEAST_STEP, _MOST_STEP = 4, 25
 
 
 class ThreadSpace:
-    """The plans of one variant; its aligned tiles are priced once."""
+    """The plans of one variant; its aligned tiles are priced once.  ``few``: as `choose.choice` has it."""
 
-    def __init__(self, variant: Variant, device: Device, rules: AlignmentRules, search: str = ALL) -> None:
-        self.variant, self.device, self.rules, self.search = variant, device, rules, search
-        self._whole = _Shapes(variant, variant.op, variant.roles, device, rules, search)
+    def __init__(
+        self, variant: Variant, device: Device, rules: AlignmentRules, search: str = ALL, few: int | None = None
+    ) -> None:
+        self.variant, self.device, self.rules, self.search, self._few = variant, device, rules, search, few
+        self._whole = _Shapes(variant, variant.op, variant.roles, device, rules, search, few)
 
     def candidates(self, count: int, ledger: Ledger) -> Iterator[Candidate]:
         """The best ones, split reductions included, each behind the variant's copies."""
@@ -72,7 +75,7 @@ class ThreadSpace:
             return
         *others, last, combined = split
         first = replace(variant.roles, batch=(last.axes[0].name, *variant.roles.batch))
-        shapes = lambda one: _Shapes(variant, one, first, device, rules, self.search)
+        shapes = lambda one: _Shapes(variant, one, first, device, rules, self.search, self._few)
         shaped_as = lambda one, best: shapes(one).candidates(variant.name, best, ledger)
         made = [shaped_as(one, 1) for one in others]
         before = tuple(min(found, key=lambda one: one.seconds).stages[0] for found in made)
@@ -100,9 +103,10 @@ class _Shapes:
     """
 
     def __init__(
-        self, variant: Variant, op: TensorOp, roles: Roles, device: Device, rules: AlignmentRules, search: str
-    ) -> None:
-        self._variant, self._search = variant, search
+        self, variant: Variant, op: TensorOp, roles: Roles, device: Device, rules: AlignmentRules, search: str,
+        few: int | None,
+    ) -> None:  # fmt: skip
+        self._variant, self._search, self._few = variant, search, few
         self._of = Contraction(op, roles, device, rules)
         self._staged = staged_loads(op, roles)
         self._fixed = {"staged": self._staged, "unrolled": device.kind.lockstep}
@@ -124,11 +128,15 @@ class _Shapes:
         tiles, turned_away = self._tiles
         ledger.add(turned_away)
         found: dict[tuple[int, int, int], int] = {}
+        drawn: list[float] = []
         for seconds, priced, at in cheapest_points(self._late(self._best(tiles, max(TILES, count)))):
+            if self._few and len(drawn) >= self._few and seconds > beyond(drawn[self._few - 1]):
+                return
             key = (*block_tile(priced.points.at(at)), priced.points.at(at)["depth"])
             found[key] = found.get(key, 0) + 1
             if found[key] <= 2:
                 for _, stage in standing([at], partial(self._of.program, priced), lambda _: name):
+                    drawn.append(seconds)
                     yield candidate(name, (stage,), (), self._of.device, seconds=rounded(seconds))
                 if sum(min(2, each) for each in found.values()) >= count:
                     return

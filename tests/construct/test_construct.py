@@ -1,5 +1,6 @@
 """What construction promises: aligned, ranked, diverse, deterministic candidates for every definition."""
 
+import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,7 +15,8 @@ from rollergen.construct.choose import choice, op_candidates
 from rollergen.construct.copies import copy_stage
 from rollergen.construct.grow import Reuse, grow_layer, grow_registers, reuse_score, scale_out, staging_layers
 from rollergen.construct.notes import construction_notes
-from rollergen.errors import DoesNotFitError
+from rollergen.dropped import every_drop_raises
+from rollergen.errors import DoesNotFitError, DropWarning, ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.plan import Roles
@@ -71,6 +73,42 @@ def test_construction_is_deterministic(device):
     first = construct(graph, device)
     choice.cache_clear()
     assert construct(graph, device) == first
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_few_programs_are_the_first_of_many(name, device):
+    many = construct(OPERATORS[name], device, top_k=10)
+    assert [construct(OPERATORS[name], device, top_k=count) for count in (1, 2, 5)] == [many[:1], many[:2], many[:5]]
+
+
+@given(m=st.integers(1, 300), n=st.integers(1, 300), k=st.integers(1, 3000))
+@settings(max_examples=15, deadline=None)
+def test_few_split_sums_are_the_first_of_many(m, n, k):
+    many = construct(matmul(m, n, k), TURING, top_k=10)
+    assert [construct(matmul(m, n, k), TURING, top_k=count) for count in (1, 2)] == [many[:1], many[:2]]
+
+
+@pytest.mark.parametrize("shape", [(64, 28, 28), (33, 14, 15)])
+def test_few_convolutions_by_winograd_are_the_first_of_many(shape):
+    taps = rg.tensor("W", (48, shape[0], 3, 3), constant=True)
+    graph = canonicalize(rg.ops.conv2d(rg.tensor("X", (1, *shape)), taps, padding=1))
+    many = construct(graph, TURING, top_k=10)
+    assert any("winograd" in one.variants[0] for one in many)
+    assert [construct(graph, TURING, top_k=count) for count in (1, 2)] == [many[:1], many[:2]]
+
+
+def test_where_too_few_of_few_programs_are_sound_more_are_drafted(monkeypatch):
+    many = construct(OPERATORS["matmul"], TURING, top_k=10)
+    unsound = [one.program for one in many[:3]]
+
+    def checked(programs, device):
+        if any(program in unsound for program in programs):
+            raise ProgramError("is not sound")
+
+    monkeypatch.setattr(sys.modules["rollergen.construct.choose"], "check_each", checked)
+    with every_drop_raises(False), pytest.warns(DropWarning, match="is not sound"):
+        assert construct(OPERATORS["matmul"], TURING, top_k=2) == many[3:5]
 
 
 @given(m=st.integers(1, 300), n=st.integers(1, 300), k=st.integers(1, 300))
