@@ -88,6 +88,8 @@ def build(
     kernel(A: float32[64, 32], B: float32[32, 48]) -> C: float32[64, 48]
     """
     if has_dims(expr):
+        if isinstance(options, BuildOptions):  # groups of rows would be those of one size
+            options = replace(options, quantize_activations=False)
         own = partial(build, top_k=top_k, profile=False, cache=cache, verifier=verifier, options=options)
         return _sized(expr, device, inputs, sizes, own, profile, options, progress, cache)  # type: ignore[return-value]
     if sizes is not None:
@@ -108,9 +110,9 @@ def build(
     kept = Cache(graph, target, options, terms.count, terms.driver, terms.judge.identity) if keeps else None
 
     def oracle() -> Oracle:
-        from rollergen.gate.oracle import expression_oracle
+        from rollergen.gate.program_oracle import graph_oracle
 
-        return expression_oracle(_tensors(expr), graph.outputs)
+        return graph_oracle(graph, _tensors(expr))
 
     found, executor = kept.find() if kept else None, terms.executor
     if found is None:

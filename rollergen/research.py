@@ -14,7 +14,7 @@ from rollergen.construct.space import space as space_of_graph
 from rollergen.errors import ArgumentError, ProgramError, shown
 from rollergen.expr.language import Tensor
 from rollergen.gate.oracle import expression_oracle
-from rollergen.gate.program_oracle import program_oracle
+from rollergen.gate.program_oracle import graph_oracle, program_oracle
 from rollergen.hal.spec import Device
 from rollergen.measure.distributed import Job, measure_through
 from rollergen.measure.isolation import bench_for
@@ -123,7 +123,9 @@ def profile(
     if expr is None:
         oracle = program_oracle(first)
     else:
-        oracle = expression_oracle((expr,) if isinstance(expr, Tensor) else tuple(expr), first.outputs)
+        tensors = (expr,) if isinstance(expr, Tensor) else tuple(expr)
+        quantized = options.quantize_activations and planned(expr, target, options)
+        oracle = graph_oracle(quantized, tensors) if quantized else expression_oracle(tensors, first.outputs)
     if isinstance(executor, FuturesExecutor):
         job = Job(target, first, oracle, replace(options, time_budget_s=time_budget_s))
         return measure_through(executor, job, propose(programs, target, caches=options.caches))

@@ -102,6 +102,9 @@ def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int
     count = max(top_k, LEAST_CONSIDERED)
     for few in _fewest(device, options, top_k):
         choices = [some_candidates(d, device, options, count, room, few) for d in graph.tensor_ops]
+        if graph.definition:  # what quantises activations takes little time: all variety is the products'
+            pairs = zip(graph.tensor_ops, choices, strict=True)
+            choices = [found[:1] if op.output.kind == "temporary" else found for op, found in pairs]
         joined = (one for pick in _picks(choices) for _, one in standing([pick], join, candidates_text))
         found = _sound(joined, device, top_k)
         if len(found) == top_k:

@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 
 from rollergen.dropped import collected_drops, standing
 from rollergen.errors import ConstructionError, DoesNotFitError, DtypeError
+from rollergen.expr.activations import PAIR, with_quantized_activations
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.chains import chains_in
 from rollergen.expr.dtypes import is_rounded_from_float64
@@ -18,6 +19,7 @@ from rollergen.expr.stages import Graph, cut
 from rollergen.expr.values import Cast, Value, walk
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
+from rollergen.tile.rules import vector_lanes
 
 _APART = 4096
 """Elements of a row that lie apart: with its neighbours in lines of 64 bytes, as much as the longest other rows."""
@@ -83,6 +85,10 @@ def cuts(
     rows, bare = row_limits(device), device.kind.machine is not None
     if not (device.kind.float64 or bare):  # of a machine of tiles there is a listing, which no compiler refuses
         _refuse_float64(cut(outputs, inputs), device)
+    if options.quantize_activations and PAIR in device.kind.dot_products and not device.kind.threads:
+        quantized = with_quantized_activations(cut(outputs, inputs, rows), vector_lanes(device, "float32"))
+        if quantized is not None:
+            return [quantized]
     apart = canonicalize(outputs, inputs, rows, seconds, bare)
     if not (options.shapes.chains and chains_in(outputs)):
         return [apart]

@@ -18,7 +18,7 @@ from rollergen.construct.ledger import Ledger, waste_limit
 from rollergen.construct.variants import Variant, needs_packing, operands
 from rollergen.dropped import as_far_as_possible, in_pieces, plan_text, standing
 from rollergen.expr.joining import joined
-from rollergen.expr.packing import pack_operand
+from rollergen.expr.packing import is_in_panels, pack_operand
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, is_named
 from rollergen.expr.views import in_a_row
@@ -228,7 +228,7 @@ def structures(variant: Variant, device: Device, rules: AlignmentRules) -> Itera
     while lanes > 1 and n_extent < lanes // 2:
         lanes //= 2
     must = tuple(needs_packing(variant.op, roles, lanes))
-    may = tuple(operands(variant.op, roles.n))
+    may = tuple(load for load in operands(variant.op, roles.n) if not is_in_panels(load, roles.n or "", lanes))
     own = _own_tiles(variant, must, lanes)
     choices = {must, may} if (roles.m is not None or must) and not variant.unrolled else {must}
     for packed in sorted(choices, key=len):

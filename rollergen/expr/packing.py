@@ -76,6 +76,12 @@ def pack_operand(
     return copy, replace_load(op, load, Load(packed, indices))
 
 
+def is_in_panels(load: Load, axis: str, width: int) -> bool:
+    """Whether the load's neighbours along the axis lie in panels of `width`, as `pack_operand` makes them."""
+    last = load.indices[-1] if load.indices else Index()
+    return last == Index.axis(axis) % width and load.buffer.shape[-1] == width
+
+
 def _fill(load: Load, pad_value: float) -> float | int:
     """What lies beyond the axis: of a guarded load its own fill, as there is one fill only."""
     if load.guard or pad_value == 0:

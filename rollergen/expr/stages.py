@@ -28,7 +28,8 @@ class Graph:
 
     ``inputs`` are in the order of the call and, like ``outputs`` and ``temporaries``, have their
     original shapes; a tensor op may view a buffer of the same name with another shape of as many
-    elements.  ``cuts`` says, for people, why each temporary exists.
+    elements.  ``cuts`` says, for people, why each temporary exists.  ``definition``: what the tensor ops compute, as
+    simpler ones, where that is something else than the expression (`activations`); else empty.
     """
 
     inputs: tuple[Buffer, ...]
@@ -36,6 +37,7 @@ class Graph:
     temporaries: tuple[Buffer, ...]
     tensor_ops: tuple[TensorOp, ...]
     cuts: tuple[str, ...] = ()
+    definition: tuple[TensorOp, ...] = ()
 
     @property
     def points(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -15,6 +15,7 @@ from rollergen.expr.reads import given_tensors
 from rollergen.expr.reductions import Reduce, Scan
 from rollergen.expr.reference import evaluate_at
 from rollergen.expr.splitting import needed
+from rollergen.expr.stages import Graph
 from rollergen.expr.tensor_op import Running, TensorOp
 from rollergen.expr.values import (
     Binary,
@@ -31,6 +32,7 @@ from rollergen.expr.values import (
 )
 from rollergen.gate.blocks import blocks_of
 from rollergen.gate.comparison import Oracle, Points
+from rollergen.gate.oracle import expression_oracle
 from rollergen.gate.perturbed import within_rounding
 from rollergen.program.rprogram import RProgram
 
@@ -69,10 +71,22 @@ def program_oracle(program: RProgram) -> Oracle:
     implicit GEMM of a convolution): then the expression is needed.
     """
     program = blocks_of(program)
-    tensors = {b.name: Tensor(b.name, b.shape, b.dtype, False, None, b) for b in program.inputs}
-    for stage in program.stages:
-        tensors[stage.op.output.name] = _as_tensor(stage.op, tensors)
-    return ProgramOracle(tensors, {buffer.name: buffer.shape for buffer in program.outputs})
+    return _oracle_of(program.inputs, program.outputs, [stage.op for stage in program.stages])
+
+
+def graph_oracle(graph: Graph, outputs: Sequence[Tensor]) -> Oracle:
+    """The oracle of stages: what they are defined to compute, where that is something else than the expressions
+    `outputs` (activations that are quantised), else these."""
+    if not graph.definition:
+        return expression_oracle(outputs, graph.outputs)
+    return _oracle_of(graph.inputs, graph.outputs, graph.definition)
+
+
+def _oracle_of(inputs: Iterable[Buffer], outputs: Iterable[Buffer], tensor_ops: Iterable[TensorOp]) -> Oracle:
+    tensors = {b.name: Tensor(b.name, b.shape, b.dtype, False, None, b) for b in inputs}
+    for op in tensor_ops:
+        tensors[op.output.name] = _as_tensor(op, tensors)
+    return ProgramOracle(tensors, {buffer.name: buffer.shape for buffer in outputs})
 
 
 def _as_tensor(op: TensorOp, tensors: Mapping[str, Tensor]) -> Tensor:

@@ -11,7 +11,7 @@ from rollergen.construct.planning import planned
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
 from rollergen.gate.comparison import Oracle
-from rollergen.gate.oracle import expression_oracle
+from rollergen.gate.program_oracle import graph_oracle
 from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
 from rollergen.network.model import Model
@@ -79,7 +79,7 @@ class Stored:
         def defined() -> tuple[Graph, Oracle]:
             assert step.expression is not None
             graph = planned(step.expression, terms.device, terms.options, step.given)
-            return graph, expression_oracle((step.expression,), graph.outputs)
+            return graph, graph_oracle(graph, (step.expression,))
 
         return terms.kernel(made.candidates, made.candidates[made.chosen], made.cuts, defined)
 

@@ -119,6 +119,7 @@ class Phase:
     ``loads``: positions in the tensor op's loads; ``kept``: names of kept rows written here, ``reused``: read.
     ``gathered``: the operations of one point where points go into an online pair together.
     ``of_rows``: those of ``operations`` that are the same at all points of a row, found once for each.
+    ``of_factors``: those on bits, of which a contraction's factors are unpacked, by the axes that tell values apart.
     """
 
     reduces: bool
@@ -129,6 +130,7 @@ class Phase:
     reused: tuple[str, ...] = ()
     gathered: tuple[tuple[str, int], ...] = ()
     of_rows: tuple[tuple[str, int], ...] = ()
+    of_factors: tuple[tuple[frozenset[str], tuple[tuple[str, int], ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,8 +218,8 @@ def _phase(
         shrunk = Binary("add", Var("sum", dtype), shrinking(dtype), dtype)
         point = (Binary("max", Var(PART, dtype), Var(WHOLE, dtype), dtype), shrunk)
         gathered = count_operations(tuple(nodes), point, op)
-    of_rows = _of_rows(nodes, op, counts)
-    return Phase(bool(combine), len(values), counts, read, kept, tuple(reused), gathered, of_rows)
+    of_rows, of_factors = _of_rows(nodes, op, counts), _of_factors(nodes, op, counts) if combine else ()
+    return Phase(bool(combine), len(values), counts, read, kept, tuple(reused), gathered, of_rows, of_factors)
 
 
 def _of_rows(
@@ -230,6 +232,28 @@ def _of_rows(
     found = dict(count_operations(tuple(node for node in nodes if not axes_of(node) & along), (), op))
     every = dict(counts)
     return tuple((name, min(count, every[name])) for name, count in found.items() if every.get(name, 0))
+
+
+def _of_factors(
+    nodes: Mapping[Value, None], op: TensorOp, counts: tuple[tuple[str, int], ...]
+) -> tuple[tuple[frozenset[str], tuple[tuple[str, int], ...]], ...]:
+    """Of the operations counted in `counts`, those on bits (of which factors are unpacked) whose values are the same
+    along a spatial axis, by their axes."""
+    if any(axis.role == "row" for axis in op.axes):
+        return ()
+    spatial, left = {axis.name for axis in op.of_role("spatial")}, dict(counts)
+    alike: dict[frozenset[str], list[Value]] = {}
+    for node in nodes:
+        axes = axes_of(node) & spatial
+        if axes < spatial and isinstance(node, Binary) and node.op in _ON_BITS:
+            alike.setdefault(frozenset(axes), []).append(node)
+    found = []
+    for axes, some in alike.items():
+        own = [(name, min(count, left.get(name, 0))) for name, count in count_operations(tuple(some), (), op)]
+        left |= {name: left[name] - count for name, count in own if name in left}
+        if kept := tuple((name, count) for name, count in own if count > 0):
+            found.append((axes, kept))
+    return tuple(found)
 
 
 def _visit(
@@ -245,6 +269,7 @@ def _visit(
     nodes[value] = None
 
 
+_ON_BITS = ("bitand", "bitor", "xor", "shl", "shr")
 _SUMMED = {op: in_a_word(dtype) for (dtype, _), op in DOTS.items()}
 """Multiply-adds of a dot product."""
 
@@ -258,11 +283,11 @@ def count_operations(
         name = _operation(node, op)
         if name:
             counts[name] = counts.get(name, 0) + 1
+    if dots := sum(counts.get(name, 0) for name in _SUMMED):  # each with the sum that it is added to
+        counts["add"] = max(counts.get("add", 0) - dots, 0)
     fused = min(counts.get("mul", 0), counts.get("add", 0) + counts.get("sub", 0))
     if fused:
         counts["mul"] -= fused
-    if counts.keys() & _SUMMED.keys():
-        counts["add"] -= 1
     return tuple((name, count) for name, count in counts.items() if count)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from rollergen.program.model.own_arrays import is_own, own_streams
 from rollergen.program.model.services import thread_service
 from rollergen.program.model.tiles import block_copy, groups_of_a_thread, register_copy, tile_shape
 from rollergen.program.model.wavefronts import WIDEST_ACCESS_BYTES
-from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
+from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop
 from rollergen.program.windows import overlaps
 
 
@@ -78,6 +79,8 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
             slots = slots + points(nest, loops) * nan_tests(nest).all * costs.nan_slots
         if nest.lockstep == 1 and phase.of_rows:
             slots = slots - (points(nest, loops) - _rows(nest)) * _slots_of(phase.of_rows, costs)
+        if nest.lockstep == 1 and phase.of_factors:
+            slots = slots - points(nest, loops) * _shared_slots(nest, phase, costs)
         own = _phase_reads(nest, device, phase, loops)
         phase_reads.append(_reads_of_phase(nest, device, phase, rolled(nest, loops) if _has_work(phase) else 0, own))
         accesses += own
@@ -158,6 +161,21 @@ def _point_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
         return _phase_slots(phase, costs)
     shared = costs.operation("sub") + costs.operation("exp_below") + costs.operation("mul")
     return _slots_of(phase.gathered, costs) + shared / nest.extent(gathered)
+
+
+def _shared_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
+    """What each point of a register tile saves of unpacking factors that it has in common with others: a compiler does
+    so once where the loops over the tile are unrolled."""
+    saved: Number = 0
+    for axes, operations in phase.of_factors:
+        alike = nest.product(partial(_is_alike, nest, axes))
+        saved = saved + _slots_of(operations, costs) * (1 - 1 / alike)
+    return saved
+
+
+def _is_alike(nest: Nest, axes: frozenset[str], position: int, loop: Loop) -> bool:
+    """Whether the points of an unrolled loop over results have all of these axes in common."""
+    return loop.kind == UNROLL and nest.spatial(loop.axis) and loop.axis not in axes
 
 
 class NanTests(NamedTuple):
