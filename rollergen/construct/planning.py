@@ -13,6 +13,7 @@ from rollergen.expr.activations import PAIR, with_quantized_activations
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.chains import chains_in
 from rollergen.expr.dtypes import is_rounded_from_float64
+from rollergen.expr.grouped_sums import with_grouped_sums
 from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import Graph, cut
@@ -90,6 +91,11 @@ def cuts(
         if quantized is not None:
             return [quantized]
     apart = canonicalize(outputs, inputs, rows, seconds, bare)
+    lanes = vector_lanes(device, "float32")
+    if lanes > 1 and any(one.packs and one.constant for one in apart.inputs):
+        grouped = with_grouped_sums(cut(outputs, inputs, rows), lanes)
+        if grouped is not None:
+            return [grouped, apart]
     if not (options.shapes.chains and chains_in(outputs)):
         return [apart]
     from rollergen.construct.chains import runs_chains, runs_lone_rows

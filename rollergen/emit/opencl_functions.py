@@ -130,7 +130,7 @@ LANES_CHOSEN = """PREFIXfloatLANES NAME(floatLANES from, intLANES order)
     *(intLANES *)places = order;
     float chosen[LANES] __attribute__((aligned(64)));
     for (int lane = 0; lane < LANES; ++lane) {
-        chosen[lane] = held[places[lane]];
+        chosen[lane] = held[places[lane] & (LANES - 1)];
     }
     return *(floatLANES *)chosen;
 #endif

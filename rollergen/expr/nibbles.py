@@ -14,6 +14,7 @@ import numpy as np
 from rollergen.expr.dtypes import PACKED, described
 from rollergen.expr.functions import cast
 from rollergen.expr.scalars import Expr
+from rollergen.expr.values import Binary, Cast, Const, Value
 
 
 def packed_shape(shape: Sequence[int]) -> tuple[int, ...]:
@@ -52,3 +53,15 @@ def element(stored: Any, dtype: str, at: Sequence[Any]) -> Expr:
         return cast(stored[0], dtype)
     *row, column = at
     return cast(stored[(*row, column // 2)] >> cast(column % 2 * 4, "uint8"), dtype)
+
+
+def low_bits(value: Value) -> tuple[Value, int] | None:
+    """(word, less) of which it is the four lowest bits of the word, an int32, less a number, as a float32; else None.
+
+    A vector of as many floats as these bits have values is a table of them, which an instruction looks up."""
+    match value:
+        case Cast(Binary("sub", Binary("bitand", word, Const(15), "int32"), Const(int(less))), "float32"):
+            return word, less
+        case Cast(Binary("bitand", word, Const(15), "int32"), "float32"):
+            return word, 0
+    return None

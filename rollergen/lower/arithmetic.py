@@ -17,6 +17,7 @@ import numpy as np
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import is_float, is_rounded_from_float64, rounded
 from rollergen.expr.index import Index
+from rollergen.expr.nibbles import low_bits
 from rollergen.expr.places import Put
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
@@ -112,8 +113,18 @@ def _computed(out: Writer, scope: Scope, value: Value, repeated: Shared) -> Expr
         case Select():
             return select(*(of(part) for part in value.children()))
         case Cast():
-            return cast(out, of(value.x), value.dtype)
+            nibbles = low_bits(value)
+            table = None if nibbles is None else _from_table(of(nibbles[0]), nibbles[1])
+            return cast(out, of(value.x), value.dtype) if table is None else table
     raise ProgramError(f"{type(value).__name__} is no value that can be lowered")
+
+
+def _from_table(word: Expr, less: int) -> Expr | None:
+    """The floats of the words' four lowest bits; None where vectors have not so many lanes."""
+    if word.lanes != 16:
+        return None
+    table = Build(tuple(Number(float(number - less), "float32") for number in range(16)))
+    return Call("lanes_chosen", (table, word), "float32", 16)
 
 
 def _below_its_row(nest: Nest, value: Value) -> bool:

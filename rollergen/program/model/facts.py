@@ -12,6 +12,7 @@ from math import gcd as gcd_of
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, linear
+from rollergen.expr.nibbles import low_bits
 from rollergen.expr.places import Put
 from rollergen.expr.positions import combiner_in_order
 from rollergen.expr.primitives import PRIMITIVES
@@ -264,7 +265,8 @@ def _visit(
         return
     if value in nodes:
         return
-    for child in value.children():
+    nibble = low_bits(value)  # looked up in a table, whatever is taken off
+    for child in value.children() if nibble is None else nibble[:1]:
         _visit(child, known, own, reused, nodes)
     nodes[value] = None
 
