@@ -76,10 +76,10 @@ def pack_operand(
     return copy, replace_load(op, load, Load(packed, indices))
 
 
-def is_in_panels(load: Load, axis: str, width: int) -> bool:
-    """Whether the load's neighbours along the axis lie in panels of `width`, as `pack_operand` makes them."""
-    last = load.indices[-1] if load.indices else Index()
-    return last == Index.axis(axis) % width and load.buffer.shape[-1] == width
+def is_in_panels(load: Load, axis: str, lanes: int = 1) -> bool:
+    """Whether the load's neighbours along the axis lie in panels of whole vectors, as `pack_operand` makes them."""
+    width = load.buffer.shape[-1] if load.indices else 0
+    return width > 1 and width % lanes == 0 and load.indices[-1] == Index.axis(axis) % width
 
 
 def _fill(load: Load, pad_value: float) -> float | int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from rollergen.expr.packing import is_in_panels
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype, fits_output
@@ -168,7 +169,12 @@ def written_out(op: TensorOp, vectors: Size) -> Size:
 
 def _shorter_steps(op: TensorOp, roles: Roles) -> list[int]:
     """Steps below the whole axis after which partial results wait in the output: so long that few of them are added up
-    there, one after the other."""
+    there, one after the other.  None for constants that are read once, in panels that go on to the end of the axis:
+    memory brings these faster whole (28 MB of weights: 3.8 ms in steps, 1.7 whole).
+    """
+    read = [load for load in op.body_loads() if roles.n in load.axes()]
+    if roles.m is None and all(load.buffer.constant and is_in_panels(load, roles.n or "") for load in read):
+        return []
     extent, steps = op.axis(roles.k).extent, list(_STEPS if roles.m else (*_FEW_STEPS, *_STEPS))
     least = least_step(op, extent, vector=roles.m is None)
     while steps[-1] < least:
