@@ -62,6 +62,12 @@ def test_nibbles_become_floats_by_a_table_and_weights_are_made_words_once():
     assert [stage.once for stage in program.stages].count(True) == 2  # words of weights, scales
 
 
+def test_panels_are_read_whole():
+    expression = weighted("uint4", 1, 8192, 64, 32, 8)
+    found = construct(in_groups(expression), AVX512, OPTIONS, top_k=4)
+    assert not any(one.program.stages[-1].accumulator.carry for one in found)
+
+
 def test_numbers_that_are_equal_cancel_exactly():
     expression = weighted("uint4", 1, 64, 32, 32, 8)
     program = construct(in_groups(expression), AVX512, OPTIONS, top_k=1)[0].program
