@@ -10,6 +10,7 @@ from rollergen.build import build
 from rollergen.construct.planning import row_limits
 from rollergen.errors import ConstructionError, ExpressionError, NonAffineIndexError
 from rollergen.expr.canonical import canonicalize
+from rollergen.expr.chains import chains_in
 from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network
 from rollergen.kernel import Kernel
@@ -56,10 +57,13 @@ def steps_for(
 
 
 def _least_seconds(step: Step, target: Device) -> float:
-    """What the step's sums of products take at least, on any program."""
+    """What the step's sums of products take at least, on any program; 0 of chains, which may leave terms out."""
     assert step.defined is not None
     try:
-        graph = canonicalize(*step.defined(), row_limits(target))
+        expression, given = step.defined()
+        if chains_in(expression):
+            return 0.0
+        graph = canonicalize(expression, given, row_limits(target))
     except NO_KERNEL:
         return 0.0
     return math.fsum(product_seconds(op, target) for op in graph.tensor_ops)
