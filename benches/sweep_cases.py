@@ -280,6 +280,8 @@ _UNTILED = {
     **dict.fromkeys(("cummax", "cummin", "logcumsumexp"), "is a scan in which the order counts"),
 }
 """Operators that machines of tiles refuse, and what the error says."""
+_IN_FLOAT64 = ("linspace",)
+"""Operators that compute integers in float64, as PyTorch does."""
 
 
 def refusals(case: Case) -> tuple[str, ...]:
@@ -314,7 +316,8 @@ def wrong(case: Case, device: str) -> str:
         try:
             rg.build(expression, device, profile=False, cache=False)
         except DtypeError as error:
-            said = case.dtype == "float64" and f"for which {device} has no instruction" in str(error)
+            wide = case.dtype == "float64" or (case.operator in _IN_FLOAT64 and case.dtype in INTEGERS)
+            said = wide and f"for which {device} has no instruction" in str(error)
             return "" if said else f"{type(error).__name__}: {error}"
         except ConstructionError as error:
             said = device == "ipu" and _UNTILED.get(case.operator, str(error) + "?") in str(error)

@@ -66,7 +66,7 @@ def assert_alike(together, stages, device):
 def test_tiles_of_threads(name, device):
     device = load_device(device)
     for variant in variants(op_of(name), device):
-        shapes = _Shapes(variant, variant.op, variant.roles, device, RULES, "all")
+        shapes = _Shapes(variant, variant.op, variant.roles, device, RULES, "all", None)
         contraction = Contraction(variant.op, variant.roles, device, RULES)
         tiles, _ = shapes._tiles
         late = shapes._late(shapes._best(tiles, 32))
@@ -163,7 +163,7 @@ def test_reductions_and_rows(name, device):
 
 def test_a_batch_is_an_array_even_where_only_copies_differ():
     device, variant = load_device("v100"), next(variants(op_of("matmul"), load_device("v100")))
-    shapes = _Shapes(variant, variant.op, variant.roles, device, RULES, "all")
+    shapes = _Shapes(variant, variant.op, variant.roles, device, RULES, "all", None)
     tiles, _ = shapes._tiles
     (late,) = shapes._late(shapes._best(tiles, 1))
     assert np.unique(late.points["depth"]).size == 2 and all(len(figure) == len(late.points) for figure in late.price)
