@@ -86,12 +86,12 @@ def cuts(
     rows, bare = row_limits(device), device.kind.machine is not None
     if not (device.kind.float64 or bare):  # of a machine of tiles there is a listing, which no compiler refuses
         _refuse_float64(cut(outputs, inputs), device)
+    lanes = vector_lanes(device, "float32")
     if options.quantize_activations and PAIR in device.kind.dot_products and not device.kind.threads:
-        quantized = with_quantized_activations(cut(outputs, inputs, rows), vector_lanes(device, "float32"))
+        quantized = with_quantized_activations(cut(outputs, inputs, rows), lanes)
         if quantized is not None:
             return [quantized]
     apart = canonicalize(outputs, inputs, rows, seconds, bare)
-    lanes = vector_lanes(device, "float32")
     if lanes > 1 and any(one.packs and one.constant for one in apart.inputs):
         grouped = with_grouped_sums(cut(outputs, inputs, rows), lanes)
         if grouped is not None:

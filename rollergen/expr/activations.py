@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 from rollergen.expr.canonical import canonical_op, drop_trivial, fuse, simplify
 from rollergen.expr.index import Index
-from rollergen.expr.narrow_weights import product_of
+from rollergen.expr.narrow_weights import product_of, times
 from rollergen.expr.stages import Graph
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import (
@@ -41,7 +42,7 @@ from rollergen.expr.values import (
     named_combiner,
     substitute_axes,
 )
-from rollergen.expr.weight_panels import Panels, times
+from rollergen.expr.weight_panels import Panels
 from rollergen.hal.dtypes import DOTS
 
 PAIR = ("uint8", "int8")
@@ -87,7 +88,7 @@ class _Quantized(Panels):
         """What comes before, and the product itself."""
         product, one = self.product, Index.axis
         rows, place = tuple(one(axis.name) for axis in self.rows), one(self.g)
-        scales, quantized = self._scales(), self._activations()
+        scales, quantized = self._scales, self._activations
         held = replace(quantized.output, shape=(*quantized.output.shape[:-1], product.along.extent // 4), dtype=_I32)
         activations = [
             Load(held, (*rows, place * (product.group // 4) + number)) for number in range(product.group // 4)
@@ -112,24 +113,21 @@ class _Quantized(Panels):
 
     def definition(self) -> list[TensorOp]:
         """The same as ordinary tensor ops: activations rounded, and as floats again, in the product as it was."""
-        product, one = self.product, Index.axis
-        scales, quantized = self._scales(), self._activations()
-        axes = quantized.axes
-        number = Cast(quantized.result.x if isinstance(quantized.result, Cast) else quantized.result, _F32)
-        at = tuple(one(axis.name) for axis in axes)
-        scale = Load(scales.output, (*at[:-1], at[-1] // product.group))
+        product = self.product
+        quantized, (steps, scale) = self._activations, self._rounded
         output = replace(quantized.output, name=quantized.output.name + "_float", dtype=_F32)
-        made = TensorOp(output, axes, at, Binary("mul", number, scale, _F32))
+        made = replace(quantized, output=output, result=Binary("mul", steps, scale, _F32))
         (reduction,) = product.op.reductions
         rest = [one for one in multiplied(reduction.bodies[0]) if not self._is_activation(one)]
-        body = times((Load(output, at), *rest))
-        return [scales, made, replace(product.op, reductions=(replace(reduction, bodies=(body,)),))]
+        body = times((Load(output, made.target), *rest))
+        return [self._scales, made, replace(product.op, reductions=(replace(reduction, bodies=(body,)),))]
 
     def _is_activation(self, factor: Value) -> bool:
         return factor in multiplied(self.product.activation)
 
     # Activations
 
+    @cached_property
     def _scales(self) -> TensorOp:
         product = self.product
         place = {product.along.name: Index.axis(self.g) * product.group + Index.axis(self.e)}
@@ -141,18 +139,24 @@ class _Quantized(Panels):
         reduced = (*axes, Axis(self.e, product.group, "reduce"))
         return TensorOp(self.buffer("activation_scales", axes, _F32), reduced, target, result, (largest,))
 
-    def _activations(self) -> TensorOp:
-        product, along = self.product, replace(self.product.along, role="spatial")
-        axes = (*self.rows, along)
-        at = tuple(Index.axis(axis.name) for axis in axes)
-        scale = Load(self._scales().output, (*at[:-1], at[-1] // product.group))
+    @cached_property
+    def _rounded(self) -> tuple[Value, Value]:
+        """(An activation in steps of its scale, a whole number as a float; the scale.)"""
+        product = self.product
+        rows = tuple(Index.axis(axis.name) for axis in self.rows)
+        scale = Load(self._scales.output, (*rows, Index.axis(product.along.name) // product.group))
         steps = Unary("round", Binary("div", product.activation, scale, _F32), _F32)
         most = Binary("min", steps, Const(_LARGEST, _F32), _F32)
         within = Binary("max", most, Const(-_LARGEST, _F32), _F32)
         some = Binary("gt", scale, Const(0.0, _F32), "bool")
         finite = Binary("lt", scale, Const(float("inf"), _F32), "bool")
-        chosen = Select(Binary("and", some, finite, "bool"), within, Const(0.0, _F32), _F32)
-        return TensorOp(self.buffer("activations", axes, _I8), axes, at, Cast(chosen, _I8))
+        return Select(Binary("and", some, finite, "bool"), within, Const(0.0, _F32), _F32), scale
+
+    @cached_property
+    def _activations(self) -> TensorOp:
+        axes = (*self.rows, replace(self.product.along, role="spatial"))
+        at = tuple(Index.axis(axis.name) for axis in axes)
+        return TensorOp(self.buffer("activations", axes, _I8), axes, at, Cast(self._rounded[0], _I8))
 
     def _sums(self, words: Buffer) -> TensorOp:
         """The sums of the groups' activations."""

@@ -6,7 +6,7 @@ for a group of neighbours along the sum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -83,7 +83,7 @@ def product_of(op: TensorOp, most: int = GROUPS[0]) -> Product | None:
         return None
     integer = _integer(weights[0])
     n = _last_axis(op)
-    activation = reduce(lambda a, b: Binary("mul", a, b, _F32), others)
+    activation = times(others)
     if integer is None or n is None or n.name in axes_of(activation) or activation.dtype != _F32:
         return None
     number, zero = integer
@@ -96,6 +96,11 @@ def product_of(op: TensorOp, most: int = GROUPS[0]) -> Product | None:
     if group is None:
         return None
     return Product(op, activation, number, whole, zero, zeros, scales, along, n, group)
+
+
+def times(factors: Sequence[Value]) -> Value:
+    """The product of floats."""
+    return reduce(lambda a, b: Binary("mul", a, b, _F32), factors)
 
 
 def _last_axis(op: TensorOp) -> Axis | None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
 
 from rollergen.expr.index import Index
-from rollergen.expr.narrow_weights import Product, axes_at
+from rollergen.expr.narrow_weights import Product, axes_at, times
 from rollergen.expr.packing import fresh_axis
 from rollergen.expr.stages import Graph, is_made_once
 from rollergen.expr.tensor_op import Axis, TensorOp
@@ -120,8 +119,3 @@ class Panels:
         if not isinstance(node, Load) or not {self.p, self.c} & node.axes():
             return None
         return replace(node, guard=(Within(position, 0, self.product.n.extent),))
-
-
-def times(factors: Sequence[Value]) -> Value:
-    """The product of floats."""
-    return reduce(lambda a, b: Binary("mul", a, b, _F32), factors)
