@@ -145,6 +145,11 @@ def filtered(op: TensorOp, m: int) -> Filtered | None:
     return _Stages(op, m, found, bool(neighbours & {axis.name for axis in op.of_role("reduce")} - found.taps)).made()
 
 
+def is_filtered(op: TensorOp) -> bool:
+    """Whether `op` is what `filtered` takes."""
+    return _convolution(op) is not None
+
+
 def _convolution(op: TensorOp) -> _Convolution | None:
     if len(op.reductions) != 1 or op.of_role("row", "inner") or op.takes() or op.scans or op.where:
         return None

@@ -6,9 +6,9 @@ from dataclasses import replace
 from math import prod
 
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Load, is_named
+from rollergen.expr.winograd import is_filtered
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import facts_of
@@ -44,7 +44,7 @@ def multiply_add_seconds(stage: Stage, device: Device) -> float:
 
 
 _SPARED = 4
-"""Times fewer multiply-adds than windows have points: Winograd's tiles of 4 x 4 outputs spare so many of 3 x 3 taps."""
+"""Times fewer multiply-adds than points: Winograd's tiles of 4 x 4 outputs spare so many of 3 x 3 taps."""
 
 
 def product_seconds(op: TensorOp, device: Device) -> float:
@@ -57,14 +57,9 @@ def product_seconds(op: TensorOp, device: Device) -> float:
     factors = [one for one in body.children() if isinstance(one, Load) and one.dtype == "float32"]
     if not isinstance(body, Binary) or body.op != "mul" or len(factors) != 2 or op.output.constant:
         return 0.0
-    windows = any(one.guard or not all(map(_is_one_axis, one.indices)) for one in factors)
     instruction = main_instruction(device, "float32")
     per_second = device.units * instruction.at_once * instruction.per_clock * device.clock_mhz * 1e6
-    return prod(axis.extent for axis in op.axes) / per_second / (_SPARED if windows else 1)
-
-
-def _is_one_axis(index: Index) -> bool:
-    return all(isinstance(atom, str) for atom, _ in index.terms) and len(index.terms) <= 1
+    return prod(axis.extent for axis in op.axes) / per_second / (_SPARED if is_filtered(op) else 1)
 
 
 def compulsory_seconds(stage: Stage, device: Device) -> float:
