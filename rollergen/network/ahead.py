@@ -24,9 +24,11 @@ class CompilingAhead:
     def __init__(self, device: Device) -> None:
         host = not device.kind.threads and device.kind.machine is None
         self._pool = ThreadPoolExecutor(1, "compile ahead") if host and cores() > 1 else None
+        self._begun: set[Kernel] = set()
 
     def begin(self, kernel: Kernel) -> None:
-        if self._pool is not None:
+        if self._pool is not None and kernel not in self._begun:
+            self._begun.add(kernel)
             self._pool.submit(_made_ready, kernel)
 
     def __enter__(self) -> CompilingAhead:

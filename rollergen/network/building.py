@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 from rollergen.build import build
@@ -30,17 +31,17 @@ NO_KERNEL = (ExpressionError, NonAffineIndexError, ConstructionError)
 
 
 def steps_for(
-    network: Network, target: Device, kernel_of: Callable[[Step], Kernel], loose: Collection[str] = ()
+    network: Network, target: Device, kernel_of: Callable[..., Kernel], loose: Collection[str] = ()
 ) -> Laid:
     """Of CPUs, images in the layout that is predicted to be faster; ``loose`` as `steps_of` has it."""
     if target.kind.threads or target.kind.machine is not None:
         return steps_of(network, target.kind.machine is None, (), loose), frozenset()
 
-    def seconds(step: Step) -> float:
+    def seconds(step: Step, used: bool = True) -> float:
         if step.defined is None:
             return 0.0
         try:
-            return kernel_of(step).predicted_time
+            return kernel_of(step, used=used).predicted_time
         except NO_KERNEL:
             return math.inf
 
@@ -53,7 +54,7 @@ def steps_for(
             bounds[step.alike] = _least_seconds(step, target)
         return bounds[step.alike]
 
-    return laid_out(network, True, seconds, loose, bound)
+    return laid_out(network, True, seconds, loose, bound, partial(seconds, used=False))
 
 
 def _least_seconds(step: Step, target: Device) -> float:
@@ -90,19 +91,20 @@ def kernels_of(
     target: Device, settings: dict[str, Any], ahead: CompilingAhead | None = None
 ) -> Callable[..., Kernel]:
     """Gives a step's kernel; those that one kernel can run have the same.  ``settings``: of their builds; ``ahead``:
-    what compiles them meanwhile; ``both_ways``: whether its blocks are walked in both directions."""
+    what compiles those ``used``, as most that are asked for will be; ``both_ways``: whether its blocks are walked in
+    both directions."""
     text_of = texts_of(target)
     kernels: dict[tuple[str, bool], Kernel] = {}
 
-    def kernel_of(step: Step, both_ways: bool = False) -> Kernel:
+    def kernel_of(step: Step, both_ways: bool = False, used: bool = True) -> Kernel:
         key = text_of(step), both_ways
         if key not in kernels:
             assert step.defined is not None
             expression, given = step.defined()
             own = in_blocks(settings, target) if both_ways else settings
             kernels[key] = build(expression, target, inputs=given, **own)
-            if ahead is not None:
-                ahead.begin(kernels[key])
+        if used and ahead is not None:
+            ahead.begin(kernels[key])
         return kernels[key]
 
     return kernel_of

@@ -25,9 +25,11 @@ def laid_out(
     seconds: Callable[[Step], float],
     loose: Collection[str] = (),
     bound: Callable[[Step], float] = lambda step: 0.0,
+    compared: Callable[[Step], float] | None = None,
 ) -> Laid:
     """The steps of `network`, images that are connected by steps in the layout in which all of these take fewer
-    `seconds`; ``taking`` and ``loose`` as `steps_of` has them.  ``bound``: seconds that a step takes at least."""
+    `seconds`; ``taking`` and ``loose`` as `steps_of` has them.  ``bound``: seconds that a step takes at least;
+    ``compared``: those of a step in the model's own layout, which few models keep; None: ``seconds``."""
     plain = steps_of(network, taking, (), loose)
     groups = _connected(plain, _free(network, plain))
     if not groups:
@@ -37,7 +39,7 @@ def laid_out(
     last: set[str] = set()
     for group in groups:
         touched = [number for number, step in enumerate(plain) if group & _names(step)]
-        if _exceeds([plain[n] for n in touched], [moved[n] for n in touched], seconds, bound):
+        if _exceeds([plain[n] for n in touched], [moved[n] for n in touched], seconds, compared or seconds, bound):
             last |= group
     return (moved if last == names else steps_of(network, taking, last, loose)), frozenset(last)
 
@@ -46,9 +48,10 @@ def _exceeds(
     steps: Sequence[Step],
     others: Sequence[Step],
     seconds: Callable[[Step], float],
+    compared: Callable[[Step], float],
     bound: Callable[[Step], float],
 ) -> bool:
-    """Whether `steps` take more seconds than the `others`, which stand for them one by one.
+    """Whether `steps` take more seconds (``compared``) than the `others`, which stand for them one by one.
 
     Steps whose others exceed their bounds by most come first, and what decides nothing any more is not looked at: to
     find how long a step takes is to construct its kernel."""
@@ -58,7 +61,7 @@ def _exceeds(
         beyond[step.alike] += time - least  # a kernel that many steps share is constructed once
     limit = fsum(times)
     for number in sorted(range(len(steps)), key=lambda n: -beyond[steps[n].alike]):
-        found[number] = seconds(steps[number])
+        found[number] = compared(steps[number])
         if fsum(found) > limit:
             return True
     return False

@@ -35,6 +35,13 @@ def outputs(steps):
     return [step.outputs[0].shape for step in steps]
 
 
+def test_steps_in_the_models_own_layout_are_compared_apart():
+    asked, compared = [], []
+    took = lambda known, seconds: lambda step: known.append(step.outputs[0].shape) or seconds
+    assert laid_out(network()[0], True, took(asked, 1.0), compared=took(compared, 9.0))[1]
+    assert (2, 7, 6, 8) in asked and set(compared) == {(2, 8, 7, 6)}
+
+
 def test_the_cheaper_sum_decides():
     made, _, _ = network()
     last = lambda step: step.outputs[0].shape[-1] == 8
