@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import permutations
-from math import prod
 
+from rollergen.expr.digits import follows
 from rollergen.expr.guards import within_extent
-from rollergen.expr.index import Bounds, Index, linear, weighted_sum
+from rollergen.expr.index import Bounds, Index, weighted_sum
 from rollergen.expr.values import Load, Within
-from rollergen.expr.views import reduced
 from rollergen.lower.expressions import Element, Expr, Inside, Number, Operation, position
 from rollergen.lower.nest import Nest
 from rollergen.lower.writer import Writer
@@ -199,32 +197,13 @@ def _load_bounds(place: Place, load: Load) -> tuple[Within, ...]:
         within = Within(index, 0, extent)
         if within_extent(index, extent, ranges, tuple(needed)):
             continue
-        if _follows(within, needed, ranges):
+        if follows(within, needed, ranges):
             continue
         tails = [axis for axis in unsure if axis in index.axes()]
         needed += [place.axis_test(axis) for axis in tails]
-        if not tails or not within.always(place.nest.exact):
+        if not tails or not (within.always(place.nest.exact) or follows(within, needed, ranges)):
             needed.append(within)
     return tuple(dict.fromkeys(needed))
-
-
-def _follows(bound: Within, others: Iterable[Within], ranges: Mapping[str, Bounds]) -> bool:
-    """Whether the bound follows from others that start at 0: its index is the row-major number of theirs."""
-    if bound.low > 0 or bound.index.is_affine:
-        return False
-    digits = [other for other in others if other.low == 0]
-    target = reduced(bound.index, ranges)
-    for count in range(2, min(len(digits), _MOST_DIGITS) + 1):
-        for chosen in permutations(digits, count):
-            extents = tuple(one.high for one in chosen)
-            number = linear(tuple(one.index for one in chosen), extents)
-            if prod(extents) <= bound.high and reduced(number, ranges) == target:
-                return True
-    return False
-
-
-_MOST_DIGITS = 3
-"""Axes of an image that are guarded together."""
 
 
 def conjunction(tests: Iterable[Expr]) -> Expr | None:

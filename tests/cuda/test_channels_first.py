@@ -3,6 +3,8 @@ channels last."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import rollergen as rg
@@ -18,6 +20,7 @@ from rollergen.hal.load import load_device
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict
+from rollergen.program.model.price import worked
 from rollergen.tile.rules import AlignmentRules, CodeShapes
 from tests.agreement.readers import assert_values, small_integers
 from tests.cuda.host import compiler
@@ -79,6 +82,25 @@ def test_all_taps_of_a_line_of_channels_are_added_before_the_next_line(on, dtype
     line = 128 // ITEMSIZE[dtype]
     assert {x.name: x.shape for x in made.temporaries}["W_turned"] == (24 * channels // line, 9, line)
     assert_right(expression, made, on, dtype)
+
+
+@on_host
+@pytest.mark.parametrize("name, bounds", [("channels last", 2), ("channels last, images together", 3)])
+def test_of_an_image_whose_padding_is_tested_only_images_beyond_the_last_are_tested_too(name, bounds):
+    image, weights = T("X", (3, 64, 9, 9), "float16"), T("W", (24, 64, 3, 3), "float16")
+    expression, device = rg.ops.conv2d(image, weights, padding=1), load_device("v100")
+    made = programs(name, expression, "v100")[0]
+    stage = made.stages[-1]
+    masked = {one for one, how in stage.guards if how == "mask"}
+    (axis,) = masked & {"oy", "n"}
+    assert stage.op.extents()[axis] % 16  # the last tile runs over the end
+    bounds += len(masked & {one.name for one in stage.op.of_role("reduce")})
+    fetched = re.findall(r" = (.*) \? \*\(const \w+ \*\)\(X_turned", emit(made, device, "cuda").text)
+    assert max(len(tests.split(" & ")) for tests in fetched) == bounds
+    nest, work = worked(stage, device)
+    image_read = [one for one in work.accesses if one.role == "fill_read" and nest.facts.loads[one.load].guard]
+    assert [one.tested for one in image_read] == [bounds]
+    assert_right(expression, made, "v100", "float16")
 
 
 @pytest.mark.every(7)

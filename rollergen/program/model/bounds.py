@@ -137,9 +137,9 @@ def is_tested(nest: Nest, operand: Operand) -> Number:
 
 
 def _tails(nest: Nest, operand: Operand) -> Number:
-    """Axes of the operand with a masked tail."""
+    """Axes of the operand with a masked tail that is tested."""
     tails: Number = 0
     for axis, how in nest.stage.guards:
-        if how == "mask" and axis in operand.axes:
+        if how == "mask" and axis in operand.axes - operand.kept:
             tails = tails + choose(nest.overhangs.get(axis, False), 1, 0)
     return tails

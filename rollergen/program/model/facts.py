@@ -6,10 +6,11 @@ Nothing here depends on a tile size.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd as gcd_of
 
+from rollergen.expr.digits import kept_axes
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, linear
 from rollergen.expr.nibbles import low_bits
@@ -49,6 +50,7 @@ class Operand:
     ``strides``: bytes between neighbours of each tensor dimension.  ``offset``: linear element index.
     ``guard``: bounds that each access tests.  ``plain``: the axis of each dimension whose index is just that axis.
     ``scattered``: elements that follow one another lie far apart, and come back to lines of earlier ones later on.
+    ``kept``: spatial axes whose tails no load tests, as the guard keeps it within the tensor there too.
     """
 
     buffer: Buffer
@@ -61,6 +63,7 @@ class Operand:
     plain: tuple[str | None, ...]
     alignments: dict[int, int]
     scattered: bool = False
+    kept: frozenset[str] = frozenset()
 
     @staticmethod
     def of(
@@ -169,7 +172,10 @@ class Facts:
 @lru_cache(maxsize=64)
 def facts_of(op: TensorOp, kept_rows: tuple[KeptRow, ...] = ()) -> Facts:
     """The facts of a tensor op."""
-    operands = tuple(Operand.of(load.buffer, load.indices, load.axes(), load.guard) for load in op.loads())
+    operands = tuple(
+        replace(Operand.of(load.buffer, load.indices, load.axes(), load.guard), kept=kept_axes(load, op.axes))
+        for load in op.loads()
+    )
     operands += tuple(Operand.of(*taken(take, op)) for take in op.takes())
     target_axes = frozenset().union(*(index.axes() for index in op.target))
     return Facts(
