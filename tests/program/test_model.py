@@ -3,12 +3,18 @@
 import gc
 import sys
 from dataclasses import replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 import pytest
 
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.construct.planning import planned
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Tlb
+from rollergen.options import BuildOptions
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.prediction import predict, predict_stage
 from rollergen.program.model.roofline import compulsory_bytes, roofline_seconds
@@ -365,3 +371,19 @@ def test_a_cache_as_slow_as_memory_is_no_nearer():
     slow = replace(known, layers=(*known.layers[:-1], memory))
     walks = [limiters(predict_stage(stage, device)).get("column walks", 0) for device in (known, slow)]
     assert walks[1] > walks[0]
+
+
+def test_loads_that_together_read_lines_in_a_row_walk_no_columns():
+    """Panels of 16 columns whose groups are four lines long, each of them a load: all four, or every other one."""
+    known = replace(AVX512, costs=(*AVX512.costs, ("walk_far_rows", 8)))
+    assert _walk_clocks(range(4), known) == 0 < _walk_clocks(range(0, 4, 2), known)
+
+
+def _walk_clocks(words, device):
+    """Clocks of column walks in the program chosen for the sum of these words of each group."""
+    w, x = rg.tensor("w", (512, 512, 4, 16)), rg.tensor("x", (512,))
+    g = rg.reduce_axis("g", 512)
+    term = lambda n: reduce(add, [w[n // 16, g, word, n % 16] for word in words]) * x[g]
+    expression = rg.compute((8192,), lambda n: rg.sum(term(n), axis=g))
+    first = construct(planned(expression, device, BuildOptions()), device, BuildOptions())[0]
+    return limiters(predict_stage(first.program.stages[-1], device)).get("column walks", 0)
