@@ -22,8 +22,10 @@ _MOST_DIGITS = 3
 
 
 def follows(bound: Within, others: Iterable[Within], ranges: Mapping[str, Bounds]) -> bool:
-    """Whether the bound holds wherever `others` do: a multiple of the row-major number of some that start at 0, and a
-    rest that leaves room for it, are its index.
+    """Whether the bound holds wherever `others` do.
+
+    True if its index is ``scale * number + rest``, ``number`` being the row-major number of some of the others' indices
+    (their bounds begin at 0), and stays below the bound's end for the largest of both.
 
     >>> x = Index.axis("x")
     >>> row, column = Within(x // 8 - 1, 0, 8), Within(x % 8 + 1, 0, 8)
@@ -59,14 +61,15 @@ def kept_axes(load: Load, axes: Iterable[Axis]) -> frozenset[str]:
     left: set[str] = set()
     for index, extent in zip(load.indices, load.buffer.shape, strict=True):
         own = index.axes() & open_axes
-        if own and not within_extent(index, extent, ranges, load.guard):
-            left |= set() if follows(Within(index, 0, extent), load.guard, ranges) else own
+        inside = own and within_extent(index, extent, ranges, load.guard)
+        if own and not inside and not follows(Within(index, 0, extent), load.guard, ranges):
+            left |= own
     return load.axes() & open_axes - left
 
 
 def _nothing_taken_off(index: Index) -> Index:
-    """`index` with what remains in the place of what is taken off: ``x % d`` of ``x - (x // d) * d``, and the other way
-    round."""
+    """The same index without negative quotients and remainders: ``x - (x // d) * d`` is ``x % d``, ``x - x % d`` is
+    ``x // d * d``."""
     for atom, coefficient in index.terms:
         if isinstance(atom, str) or coefficient > 0:
             continue

@@ -379,11 +379,18 @@ def test_loads_that_together_read_lines_in_a_row_walk_no_columns():
     assert _walk_clocks(range(4), known) == 0 < _walk_clocks(range(0, 4, 2), known)
 
 
-def _walk_clocks(words, device):
-    """Clocks of column walks in the program chosen for the sum of these words of each group."""
-    w, x = rg.tensor("w", (512, 512, 4, 16)), rg.tensor("x", (512,))
-    g = rg.reduce_axis("g", 512)
-    term = lambda n: reduce(add, [w[n // 16, g, word, n % 16] for word in words]) * x[g]
+def test_loads_of_planes_far_apart_fill_no_gaps_of_each_other():
+    known = replace(AVX512, costs=(*AVX512.costs, ("walk_far_rows", 8)))
+    assert _walk_clocks(range(4), known, apart=True) > 0
+
+
+def _walk_clocks(words, device, apart=False):
+    """Clocks of column walks in the program chosen for the sum of these words of each group, which lie in rows of 64
+    numbers, or ``apart``: each in a plane of its own."""
+    w = rg.tensor("w", (4, 512, 512, 64) if apart else (512, 512, 4, 16))
+    x, g = rg.tensor("x", (512,)), rg.reduce_axis("g", 512)
+    of = lambda n, word: w[word, n // 16, g, n % 16] if apart else w[n // 16, g, word, n % 16]
+    term = lambda n: reduce(add, [of(n, word) for word in words]) * x[g]
     expression = rg.compute((8192,), lambda n: rg.sum(term(n), axis=g))
     first = construct(planned(expression, device, BuildOptions()), device, BuildOptions())[0]
     return limiters(predict_stage(first.program.stages[-1], device)).get("column walks", 0)

@@ -77,7 +77,9 @@ def _column_walks(
         for tile in per_line.columns(i):
             segment = most(tile.segment / first.transaction_bytes, 1)
             reached = stride_sets(tile.stride, first.sets, first.transaction_bytes)
-            gaps = tile.segment * beside < tile.stride
+            gaps: Number = True
+            for bytes_, streams in beside:
+                gaps = gaps & ((bytes_ > tile.stride) | (tile.segment * streams < tile.stride))
             exposed = (tile.rows > costs.walk_rows) & (reached <= costs.walk_sets)
             if costs.walk_far_rows and work.reduces:
                 exposed = exposed | (far & (tile.rows > costs.walk_far_rows))
@@ -92,19 +94,20 @@ def _column_walks(
     return total
 
 
-def _read_beside(streams: Sequence[Stream], one: Stream) -> int:
-    """How many streams read the buffer at the same places but for fixed positions in one of its dimensions."""
-    operand = one.operand
-    fixed = [dim for dim, index in enumerate(operand.indices) if not index.terms]
-    found = 1
-    for dim in fixed:
-        other = lambda indices, dim=dim: indices[:dim] + indices[dim + 1 :]
-        here = {
-            stream.operand.indices[dim]
-            for stream in streams
-            if stream.operand.buffer == operand.buffer
-            and not stream.operand.indices[dim].terms
-            and other(stream.operand.indices) == other(operand.indices)
+def _read_beside(streams: Sequence[Stream], one: Stream) -> list[tuple[int, int]]:
+    """(bytes, streams) of each dimension in which the operand has a fixed position: those of the whole dimension, and
+    how many streams read the buffer at the same places but for that position."""
+    operand, found = one.operand, []
+    for dim, index in enumerate(operand.indices):
+        if index.terms:
+            continue
+        elsewhere = operand.indices[:dim], operand.indices[dim + 1 :]
+        positions = {
+            other.indices[dim]
+            for other in (stream.operand for stream in streams)
+            if other.buffer == operand.buffer
+            and (other.indices[:dim], other.indices[dim + 1 :]) == elsewhere
+            and not other.indices[dim].terms
         }
-        found = max(found, len(here))
+        found.append((operand.strides[dim] * operand.buffer.shape[dim], len(positions)))
     return found
