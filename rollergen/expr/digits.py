@@ -46,7 +46,7 @@ def follows(bound: Within, others: Iterable[Within], ranges: Mapping[str, Bounds
             extents = tuple(one.high for one in chosen)
             number = reduced(linear(tuple(one.index for one in chosen), extents), ranges)
             for scale in scales:
-                low, high = _nothing_taken_off(target - number * scale).simplify(within).bounds(within)
+                low, high = _without_negative_digits(target - number * scale).simplify(within).bounds(within)
                 if low >= 0 and high + (prod(extents) - 1) * scale < bound.high:
                     return True
     return False
@@ -67,7 +67,7 @@ def kept_axes(load: Load, axes: Iterable[Axis]) -> frozenset[str]:
     return load.axes() & open_axes - left
 
 
-def _nothing_taken_off(index: Index) -> Index:
+def _without_negative_digits(index: Index) -> Index:
     """The same index without negative quotients and remainders: ``x - (x // d) * d`` is ``x % d``, ``x - x % d`` is
     ``x // d * d``."""
     for atom, coefficient in index.terms:

@@ -145,8 +145,8 @@ def filtered(op: TensorOp, m: int) -> Filtered | None:
     return _Stages(op, m, found, bool(neighbours & {axis.name for axis in op.of_role("reduce")} - found.taps)).made()
 
 
-def is_filtered(op: TensorOp) -> bool:
-    """Whether `op` is what `filtered` takes."""
+def can_be_filtered(op: TensorOp) -> bool:
+    """Whether `op` is a convolution that `filtered` takes."""
     return _convolution(op) is not None
 
 

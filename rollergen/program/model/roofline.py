@@ -8,7 +8,7 @@ from math import prod
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Load, is_named
-from rollergen.expr.winograd import is_filtered
+from rollergen.expr.winograd import can_be_filtered
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import facts_of
@@ -59,7 +59,7 @@ def product_seconds(op: TensorOp, device: Device) -> float:
         return 0.0
     instruction = main_instruction(device, "float32")
     per_second = device.units * instruction.at_once * instruction.per_clock * device.clock_mhz * 1e6
-    return prod(axis.extent for axis in op.axes) / per_second / (_SPARED if is_filtered(op) else 1)
+    return prod(axis.extent for axis in op.axes) / per_second / (_SPARED if can_be_filtered(op) else 1)
 
 
 def compulsory_seconds(stage: Stage, device: Device) -> float:
