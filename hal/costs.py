@@ -24,8 +24,9 @@ def cost(meaning: str, *informational: Reason, neutral: float = 0.0) -> Cost:
     return Cost(meaning, informational, neutral)
 
 
-OPERATIONS = ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "pow", "div", "floor", "index")
-"""What devices are asked the time of: the ``cost`` of a primitive is one of these."""
+OPERATIONS = ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "pow", "div", "floor", "index", "shr", "lookup")
+"""What devices are asked the time of: the ``cost`` of a primitive is one of these.  A lookup is of one of 16 floats,
+which a vector holds, by four bits of an integer."""
 
 _BY_HAND = Reason("windows are constructed in registers: it moves programs that are written by hand (rg.predict)")
 

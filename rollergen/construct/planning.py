@@ -13,10 +13,10 @@ from rollergen.expr.activations import PAIR, with_quantized_activations
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.chains import chains_in
 from rollergen.expr.dtypes import is_rounded_from_float64
-from rollergen.expr.grouped_sums import with_grouped_sums
 from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import Graph, cut
+from rollergen.expr.unpacked_words import with_unpacked_words
 from rollergen.expr.values import Cast, Value, walk
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
@@ -93,9 +93,9 @@ def cuts(
             return [quantized]
     apart = canonicalize(outputs, inputs, rows, seconds, bare)
     if lanes > 1 and any(one.packs and one.constant for one in apart.inputs):
-        grouped = with_grouped_sums(cut(outputs, inputs, rows), lanes)
-        if grouped is not None:
-            return [grouped, apart]
+        unpacked = with_unpacked_words(cut(outputs, inputs, rows), lanes)
+        if unpacked is not None:
+            return [unpacked, apart]
     if not (options.shapes.chains and chains_in(outputs)):
         return [apart]
     from rollergen.construct.chains import runs_chains, runs_lone_rows

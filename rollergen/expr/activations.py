@@ -173,7 +173,9 @@ class _Quantized(Panels):
         """Words of four weights each, in the order of the activations."""
         shift, nibbles = Const(self.product.whole.shift, _I32), self.product.whole.nibble
         part = lambda value: Binary("add", value, shift, _I32) if shift.value else value
-        for word in self.words(part, [8 * (n % 4) + 4 * (n // 4) for n in range(8 if nibbles else 4)]):
+        bits = [8 * (n % 4) + 4 * (n // 4) for n in range(8 if nibbles else 4)]
+        for number in range(self.product.group // len(bits)):
+            word = self.word(part, bits, Index((), number))
             if not nibbles:
                 yield word
                 continue

@@ -29,6 +29,7 @@ from rollergen.expr.values import (
 )
 
 _F32, _I32 = "float32", "int32"
+_FIRST = Index()
 
 
 class Panels:
@@ -55,8 +56,8 @@ class Panels:
         self._names[what] = name
         return Buffer(name, tuple(axis.extent for axis in axes), dtype, "temporary")
 
-    def words(self, part: Callable[[Value], Value], bits: Sequence[int]) -> tuple[Value, ...]:
-        """The words of one group: ``part`` of each of the weights, shifted by so many bits."""
+    def word(self, part: Callable[[Value], Value], bits: Sequence[int], place: Index) -> Value:
+        """The word at that place of its group: ``part`` of each of the weights, shifted by so many bits."""
         product, word = self.product, None
         for number, by in enumerate(bits):
             at = {product.along.name: Index.axis(self.g) * product.group + Index.axis(self.w) * len(bits) + number}
@@ -64,8 +65,7 @@ class Panels:
             one = Binary("shl", one, Const(by, _I32), _I32) if by else one
             word = one if word is None else Binary("bitor", word, one, _I32)
         assert word is not None
-        count = product.group // len(bits)
-        return tuple(self.of("weights", word, _I32, number, count) for number in range(count))
+        return self.of("weights", word, _I32, place, product.group // len(bits))
 
     def scale(self) -> Value | None:
         """The product of the factors that a group's weights share; None where there are none."""
@@ -83,12 +83,12 @@ class Panels:
             return self.of("zero_points", value, _I32)
         return Cast(self.of("zero_points", Cast(value, "uint8"), "uint8"), _I32)
 
-    def of(self, what: str, value: Value, dtype: str, word: int = 0, words: int = 0) -> Value:
-        """What is read of the value, of constants alone, in panels of as many columns as vectors have lanes."""
+    def of(self, what: str, value: Value, dtype: str, place: Index = _FIRST, words: int = 0) -> Value:
+        """What is read of the value, of constants alone, in panels of as many columns as vectors have lanes; ``place``:
+        of a word among the ``words`` of its group."""
         product, lanes, n = self.product, self.lanes, self.product.n
-        place = {product.along.name: Index.axis(self.g) * product.group}
         ranges = {self.g: (0, self.groups - 1)}
-        value = substitute_axes(value, place)
+        value = substitute_axes(value, {product.along.name: Index.axis(self.g) * product.group})
         grouped = words or self.g in axes_at(value, {}, ranges)
         varied = n.name in axes_of(value)
         value = value if grouped else substitute_axes(value, {self.g: Index()})
@@ -106,7 +106,7 @@ class Panels:
         )
         if not axes or not once:  # a number, or what a tensor of one holds
             return value
-        at = {self.p: here // lanes, self.c: here % lanes, self.w: Index((), word)}
+        at = {self.p: here // lanes, self.c: here % lanes, self.w: place}
         own = tuple(Index.axis(axis.name) for axis in axes)
         buffer = replace(self.buffer(what, axes, dtype), constant=True)
         made = TensorOp(buffer, axes, own, value)

@@ -59,6 +59,6 @@ AVX512 = Device(
         ("keep_below", 0.6), ("keep_above", 2.5), ("write_allocate", 1), ("warm_cache", 1), ("walk_clocks", 18),
         ("walk_far_clocks", 28), ("walk_rows", 96), ("walk_sets", 8), ("miss_buffers", 16), ("miss_window", 200),
         ("tile_clocks", 25), ("block_clocks", 11), ("edge_clocks", 2), ("gather_clocks", 1.2),
-        ("op_exp", 12), ("op_div", 8), ("guard_instructions", 2),
+        ("op_exp", 12), ("op_div", 8), ("op_shr", 0.5), ("op_lookup", 0.5), ("guard_instructions", 2),
     ),
 )  # fmt: skip

@@ -33,6 +33,7 @@ from rollergen.expr.values import (
     Var,
     Within,
     axes_of,
+    loads,
     walk,
 )
 from rollergen.hal.dtypes import DOTS, in_a_word
@@ -123,7 +124,8 @@ class Phase:
     ``loads``: positions in the tensor op's loads; ``kept``: names of kept rows written here, ``reused``: read.
     ``gathered``: the operations of one point where points go into an online pair together.
     ``of_rows``: those of ``operations`` that are the same at all points of a row, found once for each.
-    ``of_factors``: those on bits, of which a contraction's factors are unpacked, by the axes that tell values apart.
+    ``shared``: those of a reduction's values that some axis of results does not tell apart, as (axes that do, whether
+    anything is read for the values, operations).
     """
 
     reduces: bool
@@ -134,7 +136,7 @@ class Phase:
     reused: tuple[str, ...] = ()
     gathered: tuple[tuple[str, int], ...] = ()
     of_rows: tuple[tuple[str, int], ...] = ()
-    of_factors: tuple[tuple[frozenset[str], tuple[tuple[str, int], ...]], ...] = ()
+    shared: tuple[tuple[frozenset[str], bool, tuple[tuple[str, int], ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,8 +227,8 @@ def _phase(
         shrunk = Binary("add", Var("sum", dtype), shrinking(dtype), dtype)
         point = (Binary("max", Var(PART, dtype), Var(WHOLE, dtype), dtype), shrunk)
         gathered = count_operations(tuple(nodes), point, op)
-    of_rows, of_factors = _of_rows(nodes, op, counts), _of_factors(nodes, op, counts) if combine else ()
-    return Phase(bool(combine), len(values), counts, read, kept, tuple(reused), gathered, of_rows, of_factors)
+    of_rows, shared = _of_rows(nodes, op, counts), _shared(nodes, op, counts) if combine else ()
+    return Phase(bool(combine), len(values), counts, read, kept, tuple(reused), gathered, of_rows, shared)
 
 
 def _of_rows(
@@ -241,25 +243,24 @@ def _of_rows(
     return tuple((name, min(count, every[name])) for name, count in found.items() if every.get(name, 0))
 
 
-def _of_factors(
+def _shared(
     nodes: Mapping[Value, None], op: TensorOp, counts: tuple[tuple[str, int], ...]
-) -> tuple[tuple[frozenset[str], tuple[tuple[str, int], ...]], ...]:
-    """Of the operations counted in `counts`, those on bits (of which factors are unpacked) whose values are the same
-    along a spatial axis, by their axes."""
+) -> tuple[tuple[frozenset[str], bool, tuple[tuple[str, int], ...]], ...]:
+    """Of the operations counted in `counts`, those that `Phase.shared` tells."""
     if any(axis.role == "row" for axis in op.axes):
         return ()
     spatial, left = {axis.name for axis in op.of_role("spatial")}, dict(counts)
-    alike: dict[frozenset[str], list[Value]] = {}
+    alike: dict[tuple[frozenset[str], bool], list[Value]] = {}
     for node in nodes:
-        axes = axes_of(node) & spatial
-        if axes < spatial and isinstance(node, Binary) and node.op in _ON_BITS:
-            alike.setdefault(frozenset(axes), []).append(node)
+        axes = axes_of(node)
+        if not spatial <= axes and _operation(node, op):
+            alike.setdefault((axes, bool(loads(node))), []).append(node)
     found = []
-    for axes, some in alike.items():
+    for (axes, reads), some in alike.items():
         own = [(name, min(count, left.get(name, 0))) for name, count in count_operations(tuple(some), (), op)]
         left |= {name: left[name] - count for name, count in own if name in left}
         if kept := tuple((name, count) for name, count in own if count > 0):
-            found.append((axes, kept))
+            found.append((axes, reads, kept))
     return tuple(found)
 
 
@@ -277,7 +278,6 @@ def _visit(
     nodes[value] = None
 
 
-_ON_BITS = ("bitand", "bitor", "xor", "shl", "shr")
 _SUMMED = {op: in_a_word(dtype) for (dtype, _), op in DOTS.items()}
 """Multiply-adds of a dot product."""
 
@@ -312,7 +312,9 @@ def _operation(node: Value, op: TensorOp | None) -> str:
         return ""
     if isinstance(node, IndexValue):
         return "index"
-    return "select" if isinstance(node, Select) else "cast"
+    if isinstance(node, Select):
+        return "select"
+    return "cast" if low_bits(node) is None else "lookup"
 
 
 def range_of(index: Index, spans: Mapping[str, Number]) -> Number:

@@ -79,7 +79,7 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
             slots = slots + points(nest, loops) * nan_tests(nest).all * costs.nan_slots
         if nest.lockstep == 1 and phase.of_rows:
             slots = slots - (points(nest, loops) - _rows(nest)) * _slots_of(phase.of_rows, costs)
-        if nest.lockstep == 1 and phase.of_factors:
+        if nest.lockstep == 1 and phase.shared:
             slots = slots - points(nest, loops) * _shared_slots(nest, phase, costs)
         own = _phase_reads(nest, device, phase, loops)
         phase_reads.append(_reads_of_phase(nest, device, phase, rolled(nest, loops) if _has_work(phase) else 0, own))
@@ -164,12 +164,16 @@ def _point_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
 
 
 def _shared_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
-    """What each point of a register tile saves of unpacking factors that it has in common with others: a compiler does
-    so once where the loops over the tile are unrolled."""
+    """What each point of a register tile saves of the operations that it has in common with others: a compiler does
+    these once where the loops over the tile are unrolled.  Numbers of places that are the same in all lanes are no
+    vectors, and take no time beside these."""
     saved: Number = 0
-    for axes, operations in phase.of_factors:
-        alike = nest.product(partial(_is_alike, nest, axes))
-        saved = saved + _slots_of(operations, costs) * (1 - 1 / alike)
+    lanes = {loop.axis for loop in nest.loops if loop.kind == LANE}
+    for axes, reads, operations in phase.shared:
+        each: Number = 0
+        if reads or lanes <= axes:
+            each = 1 / nest.product(partial(_is_alike, nest, axes))
+        saved = saved + _slots_of(operations, costs) * (1 - each)
     return saved
 
 
