@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 from rollergen.expr.index import Index
 from rollergen.expr.takes import widened
@@ -13,7 +14,15 @@ from rollergen.lower.expressions import Inside
 from rollergen.lower.loops import output_access, scope_of
 from rollergen.lower.place import Place
 from rollergen.lower.takes import moved, of_one_lane, one_lane
-from rollergen.program.loops import PanelPart, asked_lanes, ids_by_lane, prefetched_loads, prefetched_takes
+from rollergen.program.loops import (
+    PanelPart,
+    asked_ahead,
+    asked_lanes,
+    asked_loops,
+    ids_by_lane,
+    prefetched_loads,
+    prefetched_takes,
+)
 
 
 def fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: PanelPart | None = None) -> None:
@@ -28,6 +37,18 @@ def fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: Pane
         offset = load.offset().substitute(following.axes)
         first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
         out.prefetch_line(nest.parameters[load.buffer.name], first.simplify(out.ranges))
+
+
+def ask_ahead(context: Context, here: Place) -> None:
+    """Asks for what a later iteration of a reduction's loop reads (`loops.asked_ahead`)."""
+    nest, out, p = context.nest, context.out, context.nest.stage.prefetch
+    for load, iterations in asked_ahead(nest.stage):
+        inside = asked_loops(nest.stage, load)
+        for at in product(*(range(nest.loops[q].extent) for q in inside)):
+            changes = {p: here.point[p] + iterations, **{q: Index.of(n) for q, n in zip(inside, at, strict=True)}}
+            later = here.bind(changes | {len(nest.loops) - 1: Index()})
+            offset = load.offset().substitute(later.axes).simplify(out.ranges)
+            out.prefetch_line(nest.parameters[load.buffer.name], offset)
 
 
 def ask_for_result(context: Context, here: Place) -> None:

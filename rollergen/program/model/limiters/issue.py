@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from rollergen.expr.values import loads
 from rollergen.hal.spec import Device
-from rollergen.program.loops import asked_lanes, ids_by_lane, panel_part, prefetched_loads, prefetched_takes
+from rollergen.program.loops import (
+    asked_ahead,
+    asked_lanes,
+    asked_loops,
+    ids_by_lane,
+    is_asked_ahead,
+    panel_part,
+    prefetched_loads,
+    prefetched_takes,
+)
 from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.nest import Nest
@@ -58,12 +67,17 @@ def instructions_of_access(nest: Nest, costs: Costs, work: Work, access: Access)
 
 def _prefetches(nest: Nest) -> Number:
     """Instructions of one thread that ask for lines of the next row: one for each vector that the last reduction
-    reads of it; of the next panel, one for each step of a register tile; of takes, one for each lane that is asked for,
+    reads of it; of the next panel, one for each step of a register tile; of later steps, one for each
+    vector; of takes, one for each lane that is asked for,
     and one that reads ids for it or for all of them."""
     points = nest.product(lambda p, loop: loop.kind not in (GRID, *PARALLEL, LANE))
     if not nest.stage.op.reductions:
         takes = [(len(asked_lanes(nest.stage, take)), take) for take in prefetched_takes(nest.stage)]
         return sum(lanes + (lanes if ids_by_lane(nest.stage, take) else 1) for lanes, take in takes) * points
+    if is_asked_ahead(nest.stage):
+        positions = nest.in_thread()
+        before = [p for p in positions if p <= nest.stage.prefetch]
+        return sum(nest.passed((*before, *asked_loops(nest.stage, load))) for load, _ in asked_ahead(nest.stage))
     asked = len(prefetched_loads(nest.stage, loads(*nest.stage.op.reductions[-1].bodies)))
     part = panel_part(nest.stage)
     if part is not None:

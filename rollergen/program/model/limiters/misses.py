@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.program.loops import panel_part
+from rollergen.program.loops import asked_ahead, is_asked_ahead, panel_part
 from rollergen.program.model.access import turns_alone
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.limiters.bandwidth import caches_of
@@ -35,14 +35,23 @@ def exposed_misses(
         squares = {copy.load: turns_alone(nest, copy, tile_shape(nest, copy, block=True)) for copy in nest.stage.copies}
         clocks = _column_walks(device, costs, work, reuse, per_step, misses, ahead, squares)
         found.append(("column walks", waves.per_unit * clocks, ADDS))
+    asked = _asked_ahead(nest)
     for number, tlb in enumerate(device.tlbs):
         clocks = 0
-        for pages in reuse.of_line(tlb.page_bytes).fetched(tlb_cache(tlb), costs):
-            clocks = clocks + pages * tlb.miss_clocks
+        fetched = reuse.of_line(tlb.page_bytes).fetched(tlb_cache(tlb), costs)
+        for stream, pages in zip(work.streams, fetched, strict=True):
+            clocks = clocks + (0 if stream.load in asked else pages * tlb.miss_clocks)
         if number and costs.miss_buffers:
             clocks = clocks * costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step)
         found.append((f"tlb {number + 1}", waves.per_unit * clocks, ADDS))
     return found
+
+
+def _asked_ahead(nest: Nest) -> set[int]:
+    """Numbers of the loads whose lines, and so their pages, are asked for ahead of their use."""
+    if not is_asked_ahead(nest.stage):
+        return set()
+    return {nest.stage.op.loads().index(load) for load, _ in asked_ahead(nest.stage)}
 
 
 def _column_walks(

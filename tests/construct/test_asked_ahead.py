@@ -1,0 +1,88 @@
+"""Panels of which each step of a reduction reads several lines, asked for ahead of the steps that read them."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.construct.planning import cuts
+from rollergen.emit import emit
+from rollergen.errors import ProgramError
+from rollergen.explain.explanation import decisions
+from rollergen.options import BuildOptions
+from rollergen.program.check import check
+from rollergen.program.loops import AHEAD_BYTES, is_asked_ahead
+from rollergen.program.model import predict_stage
+from rollergen.program.rprogram import SERIAL
+from tests.agreement.readers import interpreted, run_opencl
+from tests.agreement.test_quantized_activations import arrays_of, stored, weighted
+from tests.program.hand_devices import AVX512
+
+OPTIONS = BuildOptions()
+
+
+def words(k, n, options=OPTIONS):
+    """One row times weights of four bits in words: four lines and one of scales a step."""
+    return construct(cuts(weighted("uint4", 1, k, n, 32, 8), AVX512, options, None)[0], AVX512, options, top_k=1)[0]
+
+
+def asking(program, asks=True):
+    """The program with its last stage's innermost serial loop to prefetch, or none."""
+    *before, last = program.stages
+    innermost = max(p for p, loop in enumerate(last.loops) if loop.kind == SERIAL)
+    return replace(program, stages=(*before, replace(last, prefetch=innermost if asks else -1)))
+
+
+def limiter(program, name):
+    prediction = predict_stage(program.stages[-1], AVX512)
+    return next((one.clocks for one in prediction.limiters if one.name == name), 0)
+
+
+def test_words_of_many_weights_are_asked_for():
+    stage = words(4096, 4096).program.stages[-1]
+    assert is_asked_ahead(stage)
+    assert f"lines are asked for {AHEAD_BYTES} bytes ahead of their use" in decisions(stage, AVX512)
+    without = BuildOptions(shapes=replace(OPTIONS.shapes, prefetch=False))
+    assert words(4096, 4096, without).program.stages[-1].prefetch == -1
+
+
+def test_panels_of_which_a_step_does_little_are_not():
+    row = rg.ops.matmul(rg.tensor("x", (1, 4096)), rg.tensor("w", (4096, 4096), constant=True))
+    assert construct(cuts(row, AVX512, OPTIONS, None)[0], AVX512, OPTIONS, top_k=1)[0].program.stages[-1].prefetch == -1
+
+
+def test_all_lines_of_a_later_step_are_asked_for_but_no_single_ones():
+    program = asking(words(1024, 64).program)
+    check(program, AVX512)
+    text = emit(program, AVX512, "opencl").text
+    asked = re.findall(r"__builtin_prefetch\(\(const void \*\)\(size_t\)\((\w+)_at \+ group0\*64 \+ (\d+)\)\);", text)
+    assert asked == [("out_weights", str(AHEAD_BYTES // 4 + line * 16)) for line in range(4)]
+
+
+def test_results_and_traffic_are_as_without():
+    asks, plain = (asking(words(1024, 48).program, asks) for asks in (True, False))
+    given = stored(arrays_of(asks, "uint4"), "uint4")
+    (one, _), (other, _) = (interpreted(program, given, AVX512, most_blocks=50) for program in (asks, plain))
+    assert one.traffic == other.traffic
+    for got, want in zip(one.outputs.values(), other.outputs.values(), strict=True):
+        assert np.array_equal(got, want)
+    for got, want in zip(run_opencl(asks, given, AVX512).values(), run_opencl(plain, given, AVX512).values(), strict=True):
+        assert np.array_equal(got, want)
+
+
+def test_the_model_counts_what_asks_and_no_walks_for_pages_that_were_asked_for():
+    asks, plain = (asking(words(4096, 4096).program, asks) for asks in (True, False))
+    assert limiter(asks, "issue") > limiter(plain, "issue")
+    assert limiter(asks, "tlb 2") < limiter(plain, "tlb 2") / 2
+
+
+def test_loops_whose_steps_read_no_lines_of_panels_are_refused():
+    product = rg.ops.matmul(rg.tensor("A", (8, 64)), rg.tensor("B", (64, 32)))
+    program = construct(cuts(product, AVX512, OPTIONS, None)[0], AVX512, OPTIONS, top_k=1)[0].program
+    (stage,) = program.stages
+    along = [p for p, loop in enumerate(stage.loops) if loop.axis == "k" and loop.kind == SERIAL]
+    with pytest.raises(ProgramError, match="prefetch is"):
+        check(replace(program, stages=(replace(stage, prefetch=along[0]),)), AVX512)
