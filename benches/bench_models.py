@@ -56,7 +56,7 @@ def measured(name: str, rounds: int, inductor: bool, profile: bool) -> Row:
     """One network beside the libraries."""
     module, (x,) = network(name)
     with torch.no_grad():
-        want = module.double()(x.double())
+        want = module.double()(x.double() if x.is_floating_point() else x)
         module.float()
         start = time.perf_counter()
         model = rg.compile(module, (x,), "cpu", profile="auto" if profile else False)
