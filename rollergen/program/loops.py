@@ -152,8 +152,8 @@ def is_asked_ahead(stage: Stage) -> bool:
 
 
 def asked_ahead(stage: Stage) -> tuple[tuple[Load, int], ...]:
-    """(load, iterations) of what is asked for so many iterations ahead: panels of which each iteration of the loop to
-    prefetch reads several lines, all behind those of the one before.
+    """(load, iterations) of what is asked for so many iterations ahead: panels that are read once, of which each
+    iteration of the loop to prefetch reads several lines, all behind those of the one before.
 
     Hardware follows single lines by itself: the scales of those weights asked for, too, took 705 us.
     """
@@ -168,7 +168,8 @@ def asked_ahead(stage: Stage) -> tuple[tuple[Load, int], ...]:
         size = ITEMSIZE[some[0].dtype]
         vectors = sum(prod(stage.loops[p].extent for p in asked_loops(stage, load)) for load in some)
         read, step = vectors * lane.extent * size, some[0].offset().coefficient(loop.axis) * loop.stride * size
-        if read == step >= 2 * _LINE_BYTES:
+        again = any(loop.kind == SERIAL and loop.axis not in some[0].axes() for loop in stage.loops)
+        if read == step >= 2 * _LINE_BYTES and not again:
             asked += [(load, -(-AHEAD_BYTES // step)) for load in some]
     return tuple(asked)
 

@@ -49,9 +49,18 @@ def test_words_of_many_weights_are_asked_for():
     assert words(4096, 4096, without).program.stages[-1].prefetch == -1
 
 
-def test_panels_of_which_a_step_does_little_are_not():
-    row = rg.ops.matmul(rg.tensor("x", (1, 4096)), rg.tensor("w", (4096, 4096), constant=True))
-    assert construct(cuts(row, AVX512, OPTIONS, None)[0], AVX512, OPTIONS, top_k=1)[0].program.stages[-1].prefetch == -1
+@pytest.mark.parametrize(("rows", "asked"), [(1, False), (4, False), (10, True)])
+def test_panels_of_floats_are_where_arithmetic_takes_as_long_as_memory(rows, asked):
+    product = rg.ops.matmul(rg.tensor("x", (rows, 4096)), rg.tensor("w", (4096, 4096), constant=True))
+    stage = construct(cuts(product, AVX512, OPTIONS, None)[0], AVX512, OPTIONS, top_k=1)[0].program.stages[-1]
+    assert (stage.prefetch >= 0 and is_asked_ahead(stage)) is asked
+
+
+def test_panels_that_are_read_again_are_not():
+    product = rg.ops.matmul(rg.tensor("x", (128, 4096)), rg.tensor("w", (4096, 1024), constant=True))
+    for one in construct(cuts(product, AVX512, OPTIONS, None)[0], AVX512, OPTIONS, top_k=6):
+        stage = one.program.stages[-1]
+        assert not (stage.prefetch >= 0 and is_asked_ahead(stage))
 
 
 def test_all_lines_of_a_later_step_are_asked_for_but_no_single_ones():
