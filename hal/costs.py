@@ -131,6 +131,10 @@ COSTS: Mapping[str, Cost] = {
     "walk_far_rows": cost(
         "rows of such a tensor that prefetchers follow at once: further ones are exposed at any stride",
     ),
+    "walk_panel_clocks": cost(
+        "exposed clocks of one line from the outer cache in a panel that rows of tiles share, unless the panel before "
+        "asked for it",
+    ),
     "walk_short_lines": cost(
         "lines of a piece of a row up to which a reduction that walks down more rows than those waits for each "
         "line from the outer cache",

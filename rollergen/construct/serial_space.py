@@ -76,7 +76,7 @@ def _prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) ->
         (stage,) = plain.own
         n = structure.variant.roles.n
         panels = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == n]
-        if panels and not (structure.packed or structure.staged or structure.variant.roles.taps):
+        if panels and not (structure.staged or structure.variant.roles.taps):
             prefetching = replace(stage, prefetch=panels[0])
             part = panel_part(prefetching)
             if part is not None and stage.loops[part.inner].extent >= stage.loops[part.vectors].extent:

@@ -129,6 +129,19 @@ def panel_part(stage: Stage) -> PanelPart | None:
     return PanelPart(inner[0], vectors[0], depth) if stage.accumulator.at_loop < depth <= vectors[0] else None
 
 
+def shared_panels(stage: Stage) -> tuple[int, ...]:
+    """The loads, by number, of panels along the lanes that several tiles of another axis share, one after the other."""
+    lane, kept = stage.loops[-1], {copy.load for copy in stage.copies}
+    inside = stage.loops[: stage.accumulator.at_loop]
+    shared = [x.axis for x in inside if x.kind == SERIAL and stage.op.axis(x.axis).role == "spatial"]
+    if lane.kind != LANE or len(stage.op.of_role("reduce")) != 1:
+        return ()
+    return tuple(
+        number for number, load in enumerate(stage.op.loads())
+        if number not in kept and is_in_panels(load, lane.axis) and not set(shared) <= load.axes()
+    )  # fmt: skip
+
+
 def prefetched_loads(stage: Stage, used: Iterable[Load]) -> tuple[Load, ...]:
     """The loads of the last reduction whose next element is prefetched.
 

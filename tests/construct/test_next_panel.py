@@ -87,3 +87,16 @@ def test_what_is_asked_for_is_not_waited_for():
 def test_panels_within_rows_of_tiles_share_nothing_out():
     with pytest.raises(ProgramError, match="prefetch is"):
         check(program("ij"), AVX512)
+
+
+def test_shared_panels_of_constants_are_asked_for_one_ahead():
+    product = rg.ops.matmul(rg.tensor("x", (128, 768)), rg.tensor("w", (768, 768), constant=True))
+    device = replace(AVX512, costs=(*AVX512.costs, ("walk_panel_clocks", 3)))
+    stage = rg.construct(product, device, top_k=1)[0].stages[-1]
+    assert panel_part(stage) is not None
+    plain = replace(stage, prefetch=-1)
+    walks = [
+        sum(limiter.clocks for limiter in predict_stage(one, device).limiters if limiter.name == "column walks")
+        for one in (stage, plain)
+    ]
+    assert walks[1] - walks[0] >= 3 * 768 * 768 * 4 / 64  # clocks a line

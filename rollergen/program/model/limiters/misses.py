@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.program.loops import asked_ahead, is_asked_ahead, panel_part
+from rollergen.program.loops import asked_ahead, is_asked_ahead, panel_part, shared_panels
 from rollergen.program.model.access import turns_alone
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.limiters.bandwidth import caches_of
@@ -33,7 +33,8 @@ def exposed_misses(
     if costs.walk_clocks:
         ahead = nest.loops[nest.stage.prefetch].axis if panel_part(nest.stage) is not None else ""
         squares = {copy.load: turns_alone(nest, copy, tile_shape(nest, copy, block=True)) for copy in nest.stage.copies}
-        clocks = _column_walks(device, costs, work, reuse, per_step, misses, ahead, squares)
+        panels = shared_panels(nest.stage) if costs.walk_panel_clocks else ()
+        clocks = _column_walks(device, costs, work, reuse, per_step, misses, ahead, squares, panels)
         found.append(("column walks", waves.per_unit * clocks, ADDS))
     asked = _asked_ahead(nest)
     for number, tlb in enumerate(device.tlbs):
@@ -56,7 +57,7 @@ def _asked_ahead(nest: Nest) -> set[int]:
 
 def _column_walks(
     device: Device, costs: Costs, work: Work, reuse: ReuseBySize, per_step: Number, misses: dict[str, list[Number]],
-    ahead: str, squares: dict[int, Number],
+    ahead: str, squares: dict[int, Number], panels: tuple[int, ...],
 ) -> Number:  # fmt: skip
     """Exposed clocks of one block: operands walked down a column whose stride reaches few sets of the first cache;
     tensors beyond the caches that a reduction reads, or writes tile by tile, in more rows at once than prefetchers
@@ -66,7 +67,7 @@ def _column_walks(
     are turned in registers are asked for together, and those of the next one behind them, whatever their stride (784 x
     256 on Zen 4: 6.3 clocks a line in all, 25 with its walk).  Loads that together leave no gap between their rows
     (words of a group of weights, each a load) read lines in a row: nothing is walked (2.4 us for each of 688 panels of
-    4096 x 16 nibbles on Zen 4, 35 with walks)."""
+    4096 x 16 nibbles on Zen 4, 35 with walks).  Of ``panels`` that tiles share the first tile waits for each line."""
     caches = caches_of(device)
     first = caches[0]
     outer = [x for x in caches if x.scope == "device"]
@@ -81,7 +82,7 @@ def _column_walks(
             continue
         far: Number = stream.operand.bytes * 2 > near_bytes if outer else False
         rate = choose(far, costs.walk_far_clocks, costs.walk_clocks)
-        worst: Number = 0
+        worst: Number = costs.walk_panel_clocks if stream.load in panels else 0
         beside = _read_beside(work.streams, stream)
         for tile in per_line.columns(i):
             segment = most(tile.segment / first.transaction_bytes, 1)
