@@ -119,11 +119,13 @@ def build(
         from rollergen.candidates import measured, paused_collector, proposed, unmeasured  # none if it was found
 
         with collected_drops():
-            with paused_collector():
-                candidates = proposed(partial(terms.drafted, graph), terms.count, target, options)
+            drafts = partial(terms.drafted, graph), terms.count, target, options
             if executor is None:
-                candidates, chosen = unmeasured(candidates, target, options, progress)
+                with paused_collector():
+                    candidates, chosen = unmeasured(*drafts, progress)
             else:
+                with paused_collector():
+                    candidates = proposed(*drafts)
                 candidates, chosen = measured(candidates, target, options, progress, executor, oracle())
             if kept:
                 kept.keep(candidates, chosen)

@@ -14,8 +14,8 @@ from rollergen.hal.spec import Device
 from rollergen.measure.background import compiled_in_background
 from rollergen.measure.compile_check import compile_checked
 from rollergen.measure.isolation import bench_for
-from rollergen.measure.outcome import Outcome, Progress
-from rollergen.measure.profiler import fastest, first_kept, measure_on, written
+from rollergen.measure.outcome import UNWRITTEN, Outcome, Progress
+from rollergen.measure.profiler import fastest, first_kept, measure_on, written, written_out
 from rollergen.options import BuildOptions
 from rollergen.runtime.executor import RuntimeExecutor
 
@@ -43,13 +43,24 @@ def proposed(
 
 
 def unmeasured(
-    candidates: tuple[Outcome, ...], target: Device, options: BuildOptions, progress: Progress
+    drafted: Callable[[int], Sequence[Ranked]], count: int, target: Device, options: BuildOptions, progress: Progress
 ) -> tuple[tuple[Outcome, ...], Outcome]:
-    """(candidates, the chosen one) where nothing is run: the first candidate, or, with ``compile_check``, the first
-    that the compiler does not refuse."""
+    """(the best `count` programs, the chosen one) where nothing is run: the first that can be written, or, with
+    ``compile_check``, the first that the compiler does not refuse.
+
+    The others stay unwritten, as nothing depends on their text: half of what a model of two programs a kernel emits."""
+    if not options.compile_check:
+        ranked = drafted(count)
+        candidates = [
+            Outcome(rank, one.program, UNWRITTEN, one.seconds, caches=options.caches) for rank, one in enumerate(ranked)
+        ]
+        [first] = written_out(candidates[:1], target)
+        if not first.problems:
+            return (first, *candidates[1:]), first
+    found = proposed(drafted, count, target, options)
     if options.compile_check:
-        candidates = compile_checked(candidates, target, progress)
-    return candidates, first_kept(candidates)
+        found = compile_checked(found, target, progress)
+    return found, first_kept(found)
 
 
 def measured(

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -69,7 +69,7 @@ class Kernel:
     ) -> None:
         self.device = device
         self._growth, self._references = lru_cache(maxsize=1)(growth), references  # growth constructs again
-        self.candidates = tuple(candidates)
+        self.proposed = tuple(candidates)
         self.signature = Signature(chosen.program.inputs, chosen.program.outputs)
         self._updates = self.signature.updates
         self._chosen, self._cuts = chosen, tuple(cuts)
@@ -84,6 +84,14 @@ class Kernel:
         self._packs = 0
         self._ids = HostIds(chosen.program)
 
+    @cached_property
+    def candidates(self) -> tuple[Outcome, ...]:
+        """All programs of the build in the model's order, with their sources.  (``proposed`` has them as the build left
+        them: where nothing was measured, only the chosen one is written.)"""
+        from rollergen.measure.profiler import written_out
+
+        return written_out(self.proposed, self.device)
+
     @property
     def program(self) -> RProgram:
         """Every decision about the kernel, as one value."""
@@ -92,7 +100,7 @@ class Kernel:
     @property
     def place(self) -> int:
         """The chosen program's place among `candidates`, from 0."""
-        return next(number for number, one in enumerate(self.candidates) if one is self._chosen)
+        return next(number for number, one in enumerate(self.proposed) if one is self._chosen)
 
     @property
     def cuts(self) -> tuple[str, ...]:
@@ -298,7 +306,7 @@ class Kernel:
         """The facts of `explain` that are quick to find: all that short explanations and plots show."""
         from rollergen.explain.explanation import explanation
 
-        facts = explanation(self._chosen, self.candidates, self.device, self._cuts)
+        facts = explanation(self._chosen, self.proposed, self.device, self._cuts)
         if presence := language(self.language).mismatch(self.device):
             facts["presence"] = presence
         return {"signature": str(self.signature), "language": self.language, **facts}
@@ -332,7 +340,7 @@ class Kernel:
         from rollergen.bundle.references import self_tests
         from rollergen.bundle.write import save
 
-        count = len(self.candidates)
+        count = len(self.proposed)
         if candidate is not None and not (type(candidate) is int and 0 <= candidate < count):
             raise ArgumentError(f"candidate is {shown(candidate)}; expected None or an integer from 0 to {count - 1}")
         chosen = self._chosen if candidate is None else self.candidates[candidate]

@@ -17,6 +17,9 @@ def silent(what: str, done: int, of: int) -> None:
     """Progress that nobody watches."""
 
 
+UNWRITTEN = Source("", (), "")
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one candidate.
@@ -32,6 +35,7 @@ class Outcome:
     its times are not believed (then ``wall_s`` is None), else "".  ``note``: what else there is to know of it, else "".
     ``noisy``: why its times, which stand, look like those of a busy machine (`noise.py`), else "".
     ``caches``: how its runs find them when it is timed, "warm" (operands as the last run left them) or "cold".
+    ``source``: empty where it has `problems`, and where nobody has needed it (``unwritten``).
     """
 
     rank: int
@@ -58,6 +62,11 @@ class Outcome:
         predicted = f"predicted {self.predicted_s * 1e6:.4g} us"
         measured = "" if self.wall_s is None else f", measured {self.wall_s * 1e6:.4g} us"
         return f"<candidate {self.rank}, {self.state}: {predicted}{measured}; {self.program}>"
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether its source is still to be written (`profiler.written_out`)."""
+        return self.source == UNWRITTEN and not self.problems
 
     @property
     def state(self) -> str:

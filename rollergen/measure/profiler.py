@@ -65,6 +65,16 @@ def written(
     return tuple(outcomes), dropped
 
 
+def written_out(candidates: Sequence[Outcome], device: Device) -> tuple[Outcome, ...]:
+    """The candidates, those that were unwritten with their sources, or with why they have none."""
+
+    def of(one: Outcome) -> Outcome:
+        [found], _ = written([one.program], device, [one.predicted_s])
+        return replace(one, source=found.source, problems=found.problems)
+
+    return tuple(of(one) if one.unwritten else one for one in candidates)
+
+
 def measure(
     candidates: Sequence[Outcome],
     executor: Executor,

@@ -5,7 +5,8 @@ Texts are JSON unless said otherwise; seconds are floats; a hash is SHA-256 in h
 devices       specs as they were completed when kernels were built for them (the format of device files)
 expressions   canonical expressions: tensor ops as rows of `program.serial`, buffers under neutral names
 programs      rPrograms (`program.serial`)
-sources       emitted texts, as they were compiled
+sources       emitted texts, as they were compiled; the empty one is of programs that nobody has needed the text of, or
+              that cannot be written (then they have problems)
 kernels       one row for each built kernel: what it was built from, its candidates, which one was chosen
 records       one row for each profiled candidate, append-only: what verifiers learn from (`store.records`)
 
