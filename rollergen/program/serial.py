@@ -71,7 +71,7 @@ def table(roots: Sequence[Any]) -> tuple[list[list[Any]], list[int]]:
             waiting += [(part, False) for name, kind in fields for part in kind.nodes(getattr(node, name))]
             continue
         row = [ROW_NAME[type(node)], *(kind.encode(getattr(node, name), known) for name, kind in fields)]
-        known[id(node)] = number = numbers.setdefault(json.dumps(row), len(rows))
+        known[id(node)] = number = numbers.setdefault(repr(row), len(rows))
         if number == len(rows):
             rows.append(row)
     return rows, [known[id(root)] for root in roots]

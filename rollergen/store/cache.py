@@ -18,7 +18,6 @@ from rollergen.errors import CacheWarning, ProgramError
 from rollergen.expr.stages import Graph
 from rollergen.hal.compilers import cubin_cache
 from rollergen.hal.files.stamp import Stamp, stamp
-from rollergen.hal.load import device_to_json
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.options import BuildOptions
@@ -27,7 +26,7 @@ from rollergen.store import entries
 from rollergen.store.database import StoreError, reading, waiting, writing
 from rollergen.store.entries import Damage, Entry, Names
 from rollergen.store.eviction import keep_below, limit_bytes, used
-from rollergen.store.keys import Key, as_text, expression_text, key_of, sha256
+from rollergen.store.keys import Key, as_text, device_text, expression_text, key_of, sha256
 from rollergen.store.location import store_path
 from rollergen.store.renaming import rename
 
@@ -97,15 +96,12 @@ class Cache:
                 raise StoreError(f"{self._path}: {error}; this kernel is built and stored anew", passing=True) from None
 
     def _write(self, key: Key, candidates: tuple[Outcome, ...], chosen: Outcome) -> None:
-        from rollergen.store.records import records_of
-
         now, limit = time.time(), limit_bytes()
         position = next(n for n, one in enumerate(candidates) if one is chosen)
         signature = str(Signature(chosen.program.inputs, chosen.program.outputs))
         entry = Entry(_names(self._graph), candidates, position)
-        spec, expression = as_text(device_to_json(self._device)), expression_text(self._graph)
-        records = records_of(candidates, self._graph, self._device, key, now) if key.profiled else ()
-        texts = [as_text(record) for record in records]
+        spec, expression = device_text(self._device), expression_text(self._graph)
+        texts = self._records(key, candidates, now) if key.profiled else []
         with writing(self._path) as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO devices VALUES (?, ?, ?)", (key.device, self._device.name, spec)
@@ -116,6 +112,11 @@ class Cache:
                 "INSERT OR IGNORE INTO records (hash, record) VALUES (?, ?)", [(sha256(text), text) for text in texts]
             )
         keep_below(self._path, limit - cubin_cache.size_bytes())
+
+    def _records(self, key: Key, candidates: tuple[Outcome, ...], now: float) -> list[str]:
+        from rollergen.store.records import records_of  # which kernels that nothing measured have none of
+
+        return [as_text(record) for record in records_of(candidates, self._graph, self._device, key, now)]
 
     def _renamed(self, entry: Entry) -> Found:
         own = _names(self._graph)

@@ -11,12 +11,12 @@ from typing import Any
 
 from rollergen.errors import RollergenError
 from rollergen.features.structure import operator_of
-from rollergen.hal.load import device_to_json, parse_device
+from rollergen.hal.load import parse_device
 from rollergen.hal.spec import Device
 from rollergen.program.serial import from_json
 from rollergen.store.database import StoreError, reading, writing
 from rollergen.store.deliveries import append, forget_removed
-from rollergen.store.keys import as_text, sha256
+from rollergen.store.keys import device_text, sha256
 from rollergen.store.record_files import RecordFile, check_record
 from rollergen.store.schema import without_triggers
 
@@ -58,7 +58,7 @@ def add(path: Path, records: RecordFile) -> int:
     """Appends those records that the store lacks, in one transaction; returns how many.  Raises StoreError."""
     with writing(path) as connection:
         for key, device in records.devices.items():
-            row = (key, device.name, as_text(device_to_json(device)))
+            row = (key, device.name, device_text(device))
             connection.execute("INSERT OR IGNORE INTO devices VALUES (?, ?, ?)", row)
         return append(connection, records.records)
 

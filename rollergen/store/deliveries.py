@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollergen.hal.load import device_to_json
 from rollergen.hal.spec import Device
 from rollergen.store.database import reading, writing
-from rollergen.store.keys import as_text, sha256
+from rollergen.store.keys import as_text, device_text, sha256
 
 TABLES = (
     """CREATE TABLE IF NOT EXISTS tasks (
@@ -64,7 +63,7 @@ def finished(path: Path) -> frozenset[str]:
 def deliver(path: Path, delivery: Delivery) -> bool:
     """Commits a task and all its records in one transaction; False, and nothing is changed, where it was delivered
     before.  Raises StoreError."""
-    spec = as_text(device_to_json(delivery.device))
+    spec = device_text(delivery.device)
     key = {record["device"]["spec"] for record in delivery.records}
     with writing(path) as connection:
         _make_tables(connection)

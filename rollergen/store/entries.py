@@ -11,11 +11,11 @@ from typing import Any
 
 from rollergen.emit import Launch, Source
 from rollergen.errors import ProgramError, SpecError
-from rollergen.hal.load import device_hash, device_to_json, parse_device
+from rollergen.hal.load import device_hash, parse_device
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.program.serial import from_text, to_text
-from rollergen.store.keys import Key, as_text, sha256
+from rollergen.store.keys import Key, as_text, device_text, sha256
 
 _FIGURES = (
     "rank", "predicted_s", "compile_s", "wall_s", "event_s", "rounds", "compared", "check_s", "ended", "doubt",
@@ -98,7 +98,7 @@ def check_sources(entry: Entry, device: Device, *, every: bool = False) -> None:
 
 def _check_beside(connection: sqlite3.Connection, key: Key, device: Device) -> None:
     """The rows of device and expression, which are stored with the kernel.  Raises Damage."""
-    own = as_text(device_to_json(device))
+    own = device_text(device)
     for table, column, name, hashed in (
         ("devices", "spec", key.device, lambda text: key.device if text == own else hash_of_spec(text)),
         ("expressions", "expression", key.expression, lambda text: sha256(str(text))),

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from rollergen.expr.stages import Graph
-from rollergen.hal.load import device_hash
+from rollergen.hal.load import device_hash, device_to_json
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.serial import EXPRESSION_FORMAT, table
@@ -51,7 +51,7 @@ def key_of(
     graph: Graph, device: Device, options: BuildOptions, top_k: int, driver: str | None, verifier: str = ""
 ) -> Key:
     """``driver``: of the runtime that profiles; None: none does.  ``verifier``: the identity of one that chose."""
-    return _key(_expression_hash(graph), device, options, top_k, driver, verifier)
+    return _key(sha256(expression_text(graph)), device, options, top_k, driver, verifier)
 
 
 def key_of_text(
@@ -69,6 +69,7 @@ def _key(
     return Key(expression, _device_hash(device), chosen, driver is not None, driver or "", fingerprint())
 
 
+@lru_cache(maxsize=64)
 def expression_text(graph: Graph) -> str:
     """The graph as JSON, with buffers named by their place: in0, in1, out0, t0."""
     groups = (("in", graph.inputs), ("out", graph.outputs), ("t", graph.temporaries))
@@ -86,12 +87,13 @@ def _buffer(name: str, row: list[Any]) -> list[Any]:
     return [row[0], name, *kept]
 
 
-@lru_cache(maxsize=64)
-def _expression_hash(graph: Graph) -> str:
-    return sha256(expression_text(graph))
-
-
 _device_hash = lru_cache(maxsize=64)(device_hash)
+
+
+@lru_cache(maxsize=16)
+def device_text(device: Device) -> str:
+    """The whole spec as JSON."""
+    return as_text(device_to_json(device))
 
 
 @lru_cache(maxsize=1)

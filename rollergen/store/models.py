@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollergen.hal.compilers import cubin_cache
-from rollergen.hal.load import device_to_json
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.options import BuildOptions
@@ -21,7 +20,7 @@ from rollergen.store.cache import guarded
 from rollergen.store.database import StoreError, reading, writing
 from rollergen.store.entries import Damage, Entry, candidates_of, write_candidate
 from rollergen.store.eviction import keep_below, limit_bytes, used
-from rollergen.store.keys import Key, as_text, key_of_text, sha256
+from rollergen.store.keys import Key, as_text, device_text, key_of_text, sha256
 from rollergen.store.location import store_path
 from rollergen.store.schema import MODELS, has_models
 
@@ -89,7 +88,7 @@ class ModelCache:
             parts = [[len(made.candidates), made.chosen, made.cuts] for made in whole.kernels]
             texts = map(as_text, (whole.steps, candidates, parts))
             row = [key.hash, key.device, key.rollergen, *texts, time.time()]
-            spec = as_text(device_to_json(self._device))
+            spec = device_text(self._device)
             connection.execute("INSERT OR REPLACE INTO devices VALUES (?, ?, ?)", (key.device, self._device.name, spec))
             marks = ", ".join("?" * (len(COLUMNS) + 1))
             connection.execute(f"INSERT OR REPLACE INTO models VALUES ({marks})", (*row, sha256(as_text(row))))
