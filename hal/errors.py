@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 _LONGEST = 120
@@ -77,6 +76,8 @@ def shown(value: Any) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name most like `name`, in capitals or not; "" where none is much like it."""
+    from difflib import get_close_matches
+
     spelled = {one.lower(): one for one in known}
     return next((spelled[one] for one in get_close_matches(name.lower(), spelled, n=1, cutoff=_ALIKE)), "")
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rollergen.emit import Launch, packed_names
@@ -264,6 +263,8 @@ class Kernel:
 
         ``wall_s`` includes the argument checks and the launch, ``event_s`` neither.
         """
+        from statistics import median
+
         from rollergen.measure.profiler import cache_state
 
         if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:

@@ -14,7 +14,6 @@ import os
 import platform
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from functools import lru_cache
@@ -77,6 +76,8 @@ def has_libraries() -> bool:
 
 def failed_trial() -> str:
     """The last words of a process that runs a kernel, where PoCL ends it; empty where it does not."""
+    import subprocess  # which is the most of what this module imports, and seldom needed
+
     with tempfile.TemporaryDirectory() as kernels:  # a kernel that PoCL has linked before needs no linker
         try:
             trial = subprocess.run(

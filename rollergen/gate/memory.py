@@ -23,7 +23,6 @@ from rollergen.gate.arrays import (
     same_bits,
     unequal_bits,
 )
-from rollergen.gate.tolerance import differences, root_mean_square, sizes
 
 Array = Any
 """An array of one memory, with shape, dtype, ndim, size and nbytes: `numpy.ndarray` in the host's."""
@@ -188,6 +187,8 @@ class HostMemory:
         if unless is not None and offsets.size:
             offsets = offsets[~poisoned(a.reshape(-1)[offsets], dtype, unless)]
         if tolerance is not None and offsets.size:
+            from rollergen.gate.tolerance import differences, root_mean_square, sizes  # ml_dtypes with it
+
             got, want = a.reshape(-1)[offsets], b.reshape(-1)[offsets]
             want = want.astype(np.float64) if is_float(dtype) else want
             scale = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import quantiles
 
 from rollergen.emit import Source
 from rollergen.program.rprogram import RProgram
@@ -82,5 +81,7 @@ class Outcome:
         """Seconds between the quartiles of the times; None where it was not timed."""
         if len(self.times_s) < 2:
             return None
+        from statistics import quantiles  # which kernels that are found need not wait for
+
         low, _, high = quantiles(self.times_s, n=4)
         return high - low

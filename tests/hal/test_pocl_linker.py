@@ -62,7 +62,7 @@ def test_a_linker_is_found_by_both_names_that_clang_looks_for(tmp_path):
 @pytest.mark.parametrize(("code", "refused"), [(-signal.SIGABRT, True), (0, False), (1, False)])
 def test_what_is_not_where_it_usually_is_is_tried_and_refused_only_if_the_process_ends(code, refused, monkeypatch):
     ended = SimpleNamespace(returncode=code, stderr="ld: cannot find -lgcc\nFinal linking of kernel trial failed.")
-    monkeypatch.setattr(pocl_linker.subprocess, "run", lambda *given, **named: ended)
+    monkeypatch.setattr(subprocess, "run", lambda *given, **named: ended)
     monkeypatch.setattr(pocl_linker, "has_libraries", lambda: False)
     if refused:
         with pytest.raises(LinkerMissingError, match="as it does here: ld: cannot find -lgcc; Final linking"):
