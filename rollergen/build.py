@@ -57,7 +57,7 @@ def build(
     inputs
         The order of the kernel's arguments; None: in which tensors first appear.
     top_k
-        How many of the model's best programs are emitted, and measured where that is possible.
+        How many of the model's best programs are candidates, which are emitted and measured where that is possible.
         None: 10, or 4 where compiling is slow (PoCL); of those that are measured, up to half are the best of other
         variants (`construct.variety`).
     profile

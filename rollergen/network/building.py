@@ -23,7 +23,7 @@ from rollergen.program.model.roofline import product_seconds
 from rollergen.store.keys import expression_text
 
 UNMEASURED = 2
-"""Programs of each kernel that are emitted where none is measured: the first, and what it is compared with."""
+"""Candidates of each kernel where none is measured: the first, and what it is compared with."""
 
 
 NO_KERNEL = (ExpressionError, NonAffineIndexError, ConstructionError)
