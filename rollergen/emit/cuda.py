@@ -20,7 +20,7 @@ from rollergen.emit.boxes import CudaBoxes
 from rollergen.emit.c_expressions import INDENT, LOGIC_OR, ORDER, number
 from rollergen.emit.cuda_vectors import INLINE, WIDEST_BYTES, lane
 from rollergen.emit.index_code import Alignment, is_wide
-from rollergen.emit.matrix_code import EXCHANGE_WITH, EXCHANGES, helper
+from rollergen.emit.matrix_code import exchange, helper
 from rollergen.emit.unrolling import MOST_WHOLE, steps_at_once
 from rollergen.expr.index import Index
 from rollergen.lower.expressions import (
@@ -154,9 +154,8 @@ class Cuda(CudaBoxes):
         if isinstance(statement, (BeginProducts, MultiplyLocal, EndProducts, WaitProducts)):
             return self._beside(statement)
         if isinstance(statement, ExchangeResults):
-            name, text = EXCHANGES[len(statement.tiles)]
-            self.types.setdefault("exchange", EXCHANGE_WITH)
-            self.types.setdefault(name, text)
+            name, texts = exchange(statement)
+            self.types.update((text, text) for text in texts)
             return f"{name}({', '.join(map(self.expression, statement.tiles))})"
         if isinstance(statement, ShareWeights):
             self.types.setdefault("share", quad_pairs.SHARE)

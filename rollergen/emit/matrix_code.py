@@ -9,12 +9,12 @@ from __future__ import annotations
 from rollergen.emit import quad_pairs
 from rollergen.emit.cuda_vectors import SCALARS
 from rollergen.hal.dtypes import DTYPES
-from rollergen.lower.matrix_ir import LoadMatrix, MatrixShape, MultiplyMatrix, StoreMatrix
-from rollergen.program.matrix import QUAD_PAIRS
+from rollergen.lower.matrix_ir import ExchangeResults, LoadMatrix, MatrixShape, MultiplyMatrix, StoreMatrix
+from rollergen.program.matrix import QUAD_PAIRS, ROWS
 
 _INLINE = "__device__ __forceinline__ "
 
-EXCHANGE_WITH = """/* The upper one of two threads gives its first result for the second one of the other. */
+_EXCHANGE_WITH = """/* The upper one of two threads gives its first result for the second one of the other. */
 template <class T> __device__ __forceinline__ void exchange_with(T &one, T &other, const int bit)
 {
     const bool upper = threadIdx.x & bit;
@@ -38,27 +38,44 @@ template <class T> __device__ __forceinline__ void exchange_results(
 }
 """
 
-_AMONG_A_COLUMN = """/* Thread r of a column of eight, four apart, gets in tile t what thread t has in tile r. */
-template <class T> __device__ __forceinline__ void exchange_rows(
-    T (&a)[2][2], T (&b)[2][2], T (&c)[2][2], T (&d)[2][2], T (&e)[2][2], T (&f)[2][2], T (&g)[2][2], T (&h)[2][2])
+_COLUMN = """/* Thread r of a column of eight, four apart, gets in place t what thread t has in place r. */
+template <class T> __device__ __forceinline__ void exchange_column(T *(&at)[8])
 {
     #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        T *const at[8] = {&a[i / 2][i % 2], &b[i / 2][i % 2], &c[i / 2][i % 2], &d[i / 2][i % 2],
-                          &e[i / 2][i % 2], &f[i / 2][i % 2], &g[i / 2][i % 2], &h[i / 2][i % 2]};
-        #pragma unroll
-        for (int t = 0; t < 8; t += 2) exchange_with(*at[t], *at[t + 1], 4);
-        #pragma unroll
-        for (int t = 0; t < 4; ++t) exchange_with(*at[t + t / 2 * 2], *at[t + t / 2 * 2 + 2], 8);
-        #pragma unroll
-        for (int t = 0; t < 4; ++t) exchange_with(*at[t], *at[t + 4], 16);
-    }
+    for (int t = 0; t < 8; t += 2) exchange_with(*at[t], *at[t + 1], 4);
+    #pragma unroll
+    for (int t = 0; t < 4; ++t) exchange_with(*at[t + t / 2 * 2], *at[t + t / 2 * 2 + 2], 8);
+    #pragma unroll
+    for (int t = 0; t < 4; ++t) exchange_with(*at[t], *at[t + 4], 16);
 }
 """
 
-EXCHANGES = {4: ("exchange_results", _AMONG_A_ROW), 8: ("exchange_rows", _AMONG_A_COLUMN)}
-"""By the number of tiles, (name, definition) of what exchanges results of ``mma.sync`` and ``wgmma``, of which a thread
-has two in each of two rows of a tile."""
+def _among_a_column(tiles: int) -> str:
+    """Of each of two rows of so many tiles a thread has as many results; its places there are vectors of these."""
+    names = "abcdefgh"[:tiles]
+    parameters = ", ".join(f"T (&{name})[2][N]" for name in names)
+    return f"""/* Places are vectors of what a thread has of a row of a tile, tile after tile. */
+template <class T, int N> __device__ __forceinline__ void exchange_rows(
+    {parameters})
+{{
+    constexpr int places = {ROWS // tiles}, width = N / places;
+    T (*const tiles[{tiles}])[N] = {{{", ".join(names)}}};
+    #pragma unroll
+    for (int i = 0; i < 2 * width; ++i) {{
+        T *at[8];
+        #pragma unroll
+        for (int t = 0; t < 8; ++t) at[t] = &tiles[t / places][i / width][t % places * width + i % width];
+        exchange_column(at);
+    }}
+}}
+"""
+
+
+def exchange(statement: ExchangeResults) -> tuple[str, tuple[str, ...]]:
+    """The name and the definitions of what exchanges results, of which a thread has some in two rows of each tile."""
+    if statement.across:
+        return "exchange_rows", (_EXCHANGE_WITH, _COLUMN, _among_a_column(len(statement.tiles)))
+    return "exchange_results", (_EXCHANGE_WITH, _AMONG_A_ROW)
 
 
 def helper(statement: LoadMatrix | MultiplyMatrix | StoreMatrix) -> tuple[str, str]:

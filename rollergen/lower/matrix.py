@@ -55,6 +55,7 @@ from rollergen.program.matrix import (
     reads_numbers,
     results_of,
     scratch_pitch,
+    tiles_across_rows,
 )
 from rollergen.program.rprogram import GROUP, THREAD
 
@@ -118,7 +119,8 @@ def reduce_matrices(context: Context, place: Place, reduction: Reduction) -> tup
     if exchanges(nest.stage, matrices.instruction):
         _exchange(context, place, matrices, totals, COLUMNS)
     if nest.stage.store.across_rows:
-        _exchange(context, place, matrices, totals, ROWS)
+        together = tiles_across_rows(matrices.instruction, nest.stage.store.vector)
+        _exchange(context, place, matrices, totals, together, across=True)
     return totals
 
 
@@ -291,16 +293,17 @@ def _own_row(context: Context, matrices: Matrices, which: int, along_k: bool, pi
 
 
 def _exchange(
-    context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...], threads: int
-) -> None:
-    """Results of as many tiles along n as a row or a column has threads, among these."""
+    context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...], together: int,
+    across: bool = False,
+) -> None:  # fmt: skip
+    """Results of so many tiles along n, among the threads of a row or, ``across`` rows, of a column."""
     out, (tiles,) = context.out, matrices.columns
-    steps = context.nest.loops[tiles].extent // threads
+    steps = context.nest.loops[tiles].extent // together
     groups_of_tiles = out.loop(context.nest.variables[tiles], steps, (0, steps - 1), unroll=True)
     with reductions.loops_over(out, place, matrices.rows), groups_of_tiles as at:
         for acc in components:
-            of = [_fragment(place.bind({tiles: at * threads + number}), acc) for number in range(threads)]
-            out.collective(ExchangeResults(tuple(of)))
+            of = [_fragment(place.bind({tiles: at * together + number}), acc) for number in range(together)]
+            out.collective(ExchangeResults(tuple(of), across))
 
 
 def _hand_out(context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...]) -> None:

@@ -166,11 +166,12 @@ class StoreMatrix:
 @dataclass(frozen=True, slots=True)
 class ExchangeResults:
     """The threads of each row exchange results of ``tiles``, as many as they are: thread q of a row then has in tile j
-    what thread j had in tile q, so that all it has are neighbours of one tile.  So do those of each column, where there
-    are as many tiles as these.  The elements name what comes before a tile's own dimensions, rows and columns of a
-    thread."""
+    what thread j had in tile q, so that all it has are neighbours of one tile.  So do those of each column where rows
+    are exchanged ``across`` (see `tiles_across_rows`).  The elements name what comes before a tile's own dimensions,
+    rows and columns of a thread."""
 
     tiles: tuple[Element, ...]
+    across: bool = False
 
 
 @dataclass(frozen=True, slots=True)

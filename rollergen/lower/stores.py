@@ -28,7 +28,15 @@ from rollergen.lower.reductions import loops_over
 from rollergen.lower.register_tiles import RegisterTile
 from rollergen.lower.trips import last_trip
 from rollergen.lower.vectors import alignment
-from rollergen.program.matrix import COLUMNS, ROWS, exchanged_loops, exchanges, matrix_instruction, row_loop
+from rollergen.program.matrix import (
+    COLUMNS,
+    ROWS,
+    exchanged_loops,
+    exchanges,
+    matrix_instruction,
+    row_loop,
+    tiles_across_rows,
+)
 from rollergen.program.rprogram import SERIAL, KeptRow
 from rollergen.program.stores import read_beside
 
@@ -89,8 +97,8 @@ def _store_all(
             fetch_next_takes(context, here)
         single(here)
 
-    def single(here: Place) -> None:
-        scope = scope_at(here)
+    def single(here: Place, scoped: Callable[[Place], Scope] = scope_at) -> None:
+        scope = scoped(here)
         whole = stored(evaluate(out, scope, value), nest.op.output.dtype)
         access = once_per_result(context, placed(out, scope, output_access(here, out)))
         if tile is not None and has_edge(out, access, lane, storing=True):
@@ -236,33 +244,39 @@ def _write_group(
 
 def _store_rows(
     context: Context, place: Place, loops: tuple[int, ...], value: Value, scope_at: Callable[[Place], Scope],
-    single: Callable[[Place], None],
+    single: Callable[[Place, Callable[[Place], Scope]], None],
 ) -> None:  # fmt: skip
-    """Of `ROWS` tiles at a time what thread r of a column has of them: in tile t the results in row t of tile r.  They
-    lie as many rows from those of its own loop as t and r lie apart, and as many tiles to the other side: `COLUMNS`
-    threads along n lie as far apart as tiles.  ``single`` stores one result at its place."""
+    """Of `tiles_across_rows` at a time what thread r of a column has of them: in place t of row t what stands in place
+    r, where places are tiles, or the neighbours of a thread in each of them.  ``single`` stores one result."""
     out, nest = context.out, context.nest
-    tiles, thread, neighbours = loops
-    row = row_loop(nest.stage)
-    width, steps = nest.stage.store.vector, nest.loops[tiles].extent // ROWS
-    own, column = place.point[row], place.point[thread]
+    tiles, _, neighbours = loops
+    one = matrix_instruction(nest.stage, nest.device)
+    assert one is not None
+    row, width = row_loop(nest.stage), nest.stage.store.vector
+    together = tiles_across_rows(one, width)
+    steps, places = nest.loops[tiles].extent // together, ROWS // together
     over_tiles = out.loop(nest.variables[tiles], steps, (0, steps - 1), unroll=True)
     with over_tiles as at, out.loop(out.names.fresh("row"), ROWS, (0, ROWS - 1), unroll=True) as t:
-        there = {tiles: at * ROWS + t, row: t, thread: column + (own - t) * COLUMNS}
-        for first in range(0, nest.loops[neighbours].extent, width):
-            element = lambda e, first=first: place.bind({**there, neighbours: e + first})
-            if width == 1:
-                single(element(Index()))
-            else:
-                _store_group(context, element, element, value, scope_at)
+
+        def standing(here: Place, number: Index, e: Index) -> Place:
+            return here.bind({tiles: at * together + number // places, neighbours: number % places * width + e})
+
+        def summed(e: Index) -> Callable[[Place], Scope]:
+            return lambda here: replace(scope_at(here), partial=scope_at(standing(here, t, e)).partial)
+
+        element = lambda e: standing(place.bind({row: t}), place.point[row], e)
+        if width == 1:
+            single(element(Index()), summed(Index()))
+        else:
+            _store_group(context, element, element, value, scope_at, summed=summed)
 
 
 def _store_group(
     context: Context, element: Within, vector: Within, value: Value, scope_at: Callable[[Place], Scope],
-    target: Target | None = None,
+    target: Target | None = None, summed: Callable[[Index], Callable[[Place], Scope]] | None = None,
 ) -> None:  # fmt: skip
     """One vector of results: each is computed at ``element`` of its number, and all are stored from ``vector`` on, or
-    written to a buffer at ``target`` of its place."""
+    written to a buffer at ``target`` of its place.  ``summed``: the scopes of each number, if sums stand elsewhere."""
     out, nest = context.out, context.nest
     width = nest.stage.store.vector
     lane = Lane(f"element_{width}", width)
@@ -271,7 +285,7 @@ def _store_group(
     beside = _read_beside(context, vector(Index.axis(lane.variable)), lane)
     name = out.register("result", dtype, (width,))
     with out.loop(out.names.fresh("e"), width, (0, width - 1), unroll=True) as e:
-        scope = _reading(scope_at(element(e)), beside, e)
+        scope = _reading((summed(e) if summed else scope_at)(element(e)), beside, e)
         out.assign(Element(name, (e,), dtype), stored(evaluate(out, scope, value), dtype))
     whole = Build(tuple([Element(name, (Index((), e),), dtype) for e in range(width)]))
     if target is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -328,11 +329,22 @@ def exchanged_loops(stage: Stage, instruction: Instruction) -> tuple[int, int, i
 def row_loop(stage: Stage) -> int:
     """Position of the loop over the `ROWS` threads of a column.
 
-    Where `Store.across_rows`, thread r of it has after an exchange among them, of every `ROWS` tiles along n, row t of
-    tile r in place of its own row r of tile t.  All threads of an execution width then store one row after the other,
-    of which they have neighbours; without, they write as many rows at once, few bytes of each."""
+    Where `Store.across_rows`, threads of it exchange results (see `tiles_across_rows`).  All threads of an execution
+    width then store one row after the other, of which they have neighbours; without, they write as many rows at once,
+    few bytes of each."""
     m = matrix_axes(stage)[0]
     return next(p for p, loop in stage.of_kind(THREAD) if loop.axis == m)
+
+
+def tiles_across_rows(instruction: Instruction, vector: Any) -> Any:
+    """Tiles along n of which the `ROWS` threads of a column exchange results, stored ``vector`` at once
+    (`Store.across_rows`): together they have as many vectors of a row of these.
+
+    Place t of a thread is its vector t in those tiles: after the exchange thread r has, in place t, what thread t had
+    in place r.  All threads of an execution width then have neighbours of one row in a place (their order among these
+    is of no matter).  For a batch of programs: an array."""
+    own = fragment_loops(instruction)[1][-1][1]
+    return ROWS * vector // own
 
 
 def trails(stage: Stage, device: Device) -> bool:

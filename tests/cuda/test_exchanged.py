@@ -18,6 +18,10 @@ from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict_stage
+from rollergen.program.model.facts import facts_of
+from rollergen.program.model.moved import in_one_row
+from rollergen.program.model.nest import nest_of
+from rollergen.program.model.services import thread_transactions
 from tests.agreement.readers import assert_values, small_integers
 from tests.cuda.host import HostError, compiler, seeded
 from tests.cuda.test_programs import executed
@@ -55,6 +59,14 @@ ODD_ROWS = {
     "mma, gated": ("a100", gated(40, 48, 67), MatrixPlan("mma", 1, 8, 1, 1, 2)),
     "mma, bias and residual": ("a100", with_bias_and_residual("float16", 65), MatrixPlan("mma", 1, 8, 1, 2, 2)),
     "wgmma": ("h200", matmul(136, 64, 137), MatrixPlan("wgmma", 1, 8, 2, 1, 4, 3)),
+    "mma, half a group of tiles": ("a100", matmul(75, 37, 71), MatrixPlan("mma", 1, 4, 2, 1, 2)),
+    "wmma": ("v100", matmul(75, 37, 71), MatrixPlan("wmma", 1, 2, 2, 1, 2)),
+    "wmma, pairs": ("v100", matmul(40, 64, 130), MatrixPlan("wmma", 2, 4, 1, 2, 2, 2)),
+    "wmma, two groups of tiles, bias": ("v100", with_bias_and_residual("float16", 65), MatrixPlan("wmma", 1, 4, 1, 1, 2)),
+    "wmma, float32 results": (
+        "v100", rg.ops.matmul(T("A", (40, 48), "float16"), T("B", (48, 35), "float16"), dtype="float32"),
+        MatrixPlan("wmma", 1, 2, 1, 1, 2),
+    ),
 }  # fmt: skip
 
 
@@ -158,7 +170,7 @@ def test_a_vector_of_more_than_whole_tiles_is_refused():
         check(wide, device)
 
 
-@pytest.mark.parametrize("tiles, vector", [(4, 1), (8, 8)])
+@pytest.mark.parametrize("tiles, vector", [(2, 1), (8, 8)])
 def test_an_exchange_across_rows_of_other_than_whole_groups_of_tiles_or_of_vectors_is_refused(tiles, vector):
     device = load_device("a100")
     made = planned(matmul(64, 64, 64 if vector > 1 else 65), device, MatrixPlan("mma", 1, tiles, 1, 1, 2))
@@ -178,6 +190,18 @@ def test_stores_of_odd_rows_are_predicted_to_write_fewer_wavefronts():
         {limit.name: limit.seconds for limit in predict_stage(one, device).limiters} for one in (stage, apart)
     ]  # fmt: skip
     assert clocks[0]["shared path"] < clocks[1]["shared path"] and clocks[0]["issue"] > clocks[1]["issue"]
+    assert clocks[0]["l2 bandwidth"] < clocks[1]["l2 bandwidth"]
+
+
+@pytest.mark.parametrize("columns, tiles, vector", [(4097, 4, 1), (4098, 8, 2)])
+def test_threads_that_have_exchanged_results_across_rows_touch_the_sectors_of_one_row(columns, tiles, vector):
+    device = load_device("h200")
+    (stage,) = planned(matmul(4096, 64, columns), device, MatrixPlan("mma", 4, tiles, 2, 2, 2, 3)).stages
+    assert stage.store.across_rows and stage.store.vector == vector
+    nest = nest_of(stage, facts_of(stage.op), device)
+    touched = [thread_transactions(one, nest.facts.store, 32) for one in (in_one_row(nest, device), nest)]
+    apart = {2 * (row * columns + 2 * thread) // 32 for row in range(8) for thread in range(4)}
+    assert touched == [32 * vector * 2 / 32, len(apart)]  # 32 threads, 2 bytes a result, sectors of 32 bytes
 
 
 def test_it_is_predicted_to_write_fewer_wavefronts_and_to_take_instructions():

@@ -34,7 +34,6 @@ from rollergen.program.matrix import (
     NO_OPERANDS,
     PANEL_BYTES,
     ROW_BYTES,
-    ROWS,
     SWIZZLE,
     WAVEFRONT,
     Operands,
@@ -44,6 +43,7 @@ from rollergen.program.matrix import (
     has_neighbouring_rows,
     matrix_operands,
     padding_bytes,
+    tiles_across_rows,
     turns_rows,
 )
 from rollergen.program.rprogram import (
@@ -283,13 +283,14 @@ def _narrow_copies(
 
 
 def _store(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size, rules: AlignmentRules) -> Store:
-    """In vectors, in which what is read beside the sums is read, too; narrow results that lie in a row, but in none of
-    vectors as long as a tile's, across rows, where a thread has enough ``tiles`` along n."""
+    """In vectors, in which what is read beside the sums is read, too; results that lie in a row, but in none of vectors
+    as long as they might be (16 bytes at most), across rows, where a thread has enough ``tiles`` along n."""
     vector = _store_vector(op, roles, instruction, tiles)
-    row = COLUMNS * fragment_loops(instruction)[1][-1][1]
-    narrow = instruction.layout != "opaque" and ITEMSIZE[op.output.dtype] * row <= ROW_BYTES
+    own = fragment_loops(instruction)[1][-1][1]
+    longest = own if instruction.layout == "opaque" else COLUMNS * own
+    fits = instruction.layout != WAVEFRONT and ITEMSIZE[op.output.dtype] * longest <= ROW_BYTES
     in_row = lane_stride(op.stored(), roles.n or "") == 1
-    across = narrow & in_row & (vector < row) & (tiles % ROWS == 0)
+    across = fits and in_row & (vector < longest) & (tiles % tiles_across_rows(instruction, vector) == 0)
     return Store(vector=vector, across_rows=across, vector_loads=_reads_vectors(op, rules) & (vector > 1))
 
 

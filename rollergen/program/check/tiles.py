@@ -27,6 +27,7 @@ from rollergen.program.matrix import (
     ROW_BYTES,
     ROWS,
     SWIZZLE,
+    WAVEFRONT,
     exchanged_loops,
     exchanges,
     factor_dtype,
@@ -36,6 +37,7 @@ from rollergen.program.matrix import (
     matrix_axes,
     matrix_instruction,
     matrix_operands,
+    tiles_across_rows,
     turns_rows,
 )
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy, KeptRow, Stage
@@ -133,12 +135,14 @@ def _check_across_rows(stage: Stage, device: Device | None) -> None:
     if not stage.store.across_rows or device is None:
         return
     one = matrix_instruction(stage, device)
-    tiles = -1 if one is None or one.layout == "opaque" else exchanged_loops(stage, one)[0]
-    if one is None or tiles < 0 or stage.loops[tiles].extent % ROWS or exchanges(stage, one):
+    tiles, together = -1, ROWS
+    if one is not None and one.layout != WAVEFRONT:
+        tiles, together = exchanged_loops(stage, one)[0], tiles_across_rows(one, stage.store.vector)
+    if one is None or tiles < 0 or stage.loops[tiles].extent % together or exchanges(stage, one):
         raise refuse(
             stage, f"store.across_rows with instruction {stage.compute.instruction} and vectors of "
-            f"{stage.store.vector}; expected a matrix instruction whose fragments are known, vectors of what a thread "
-            f"has of a tile, and a multiple of {ROWS} tiles of a thread along n"
+            f"{stage.store.vector}; expected a matrix instruction of which a thread has neighbours, vectors "
+            f"of these, and a multiple of {together} tiles of a thread along n"
         )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.rows import losing_nan
 from rollergen.hal.spec import Device
-from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges, matrix_axes, row_loop
+from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges, row_loop
 from rollergen.program.model.access import Access, direct_access, fill_accesses, register_accesses, turns_alone
 from rollergen.program.model.boxed_stores import stored_box_accesses, stored_box_slots
 from rollergen.program.model.combining import Combining, combining_of, scan_steps, shared_points
@@ -267,15 +267,24 @@ def _exchanged(nest: Nest, device: Device) -> Nest:
 
 
 def _across_rows(nest: Nest, device: Device, access: Access, operand: Operand) -> Access:
-    """The access where threads of a column have exchanged results: they lie a tile apart in one row.  Rows of the
-    tensor begin anywhere, so that one line more is touched."""
-    one = instruction_of(nest, device)
-    if one is None or is_nothing(nest.stage.store.across_rows):
+    """The access where threads of a column have exchanged results.  Rows of the tensor begin anywhere, so that one line
+    more is touched."""
+    if is_nothing(nest.stage.store.across_rows):
         return access
-    row, loops = row_loop(nest.stage), list(nest.loops)
-    loops[row] = replace(loops[row], axis=matrix_axes(nest.stage)[1], stride=one.n)
-    service = thread_service(replace(nest, loops=tuple(loops)), device, operand, access.width_bytes) + 1
+    service = thread_service(in_one_row(nest, device), device, operand, access.width_bytes) + 1
     return replace(access, service=choose(nest.stage.store.across_rows, service, access.service))
+
+
+def in_one_row(nest: Nest, device: Device) -> Nest:
+    """The nest with threads where they store once those of a column have exchanged results (`Store.across_rows`): an
+    execution width has neighbours of one row, whatever their order.  `nest` where no program of a batch does."""
+    one, store = instruction_of(nest, device), nest.stage.store
+    if one is None or is_nothing(store.across_rows):
+        return nest
+    row, thread, loops = row_loop(nest.stage), exchanged_loops(nest.stage, one)[1], list(nest.loops)
+    loops[thread] = replace(loops[thread], stride=store.vector)
+    loops[row] = replace(loops[row], axis=loops[thread].axis, stride=COLUMNS * store.vector)
+    return replace(nest, loops=tuple(loops))
 
 
 def _store_loops(nest: Nest) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from rollergen.program.boxes import sharing_blocks
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, TAKES_TURNS, Limit
 from rollergen.program.model.memory import FILL, Stream, cache_of, survival
+from rollergen.program.model.moved import in_one_row
 from rollergen.program.model.nest import Nest, Waves, results_wait
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, is_one, least, most
 from rollergen.program.model.reuse import ReuseBySize
@@ -45,7 +46,7 @@ def supply(
             cache = cache_of(inner, waves.resident, work.shared_bytes if is_one_with_tiles(device, inner) else 0)
         lines = reuse.of_line(line).fetched(cache, costs)
         if nest.lockstep > 1 and not (cache is not None and cache.shared) and is_nothing(nest.stage.store.boxes):
-            sent = _sent_lines(nest, work, line)
+            sent = _sent_lines(nest, device, work, line)
             lines = [lines[at] if s.load >= 0 else most(lines[at], sent) for at, s in enumerate(work.streams)]
         if layer is not device.backing:
             lines = _brought_together(nest, work, lines)
@@ -110,14 +111,17 @@ def _joins(layer: MemoryLayer, costs: Costs) -> str:
     return TAKES_TURNS if costs.miss_buffers and layer.scope == "device" else OVERLAPS
 
 
-def _sent_lines(nest: Nest, work: Work, line: int) -> Number:
+def _sent_lines(nest: Nest, device: Device, work: Work, line: int) -> Number:
     """Lines that one block stores or adds to: a unit's cache writes through, so that each instruction of an execution
     width sends on those that it touches.  (Pooling of 3 x 3 on an H200: 92, 133, 173 and 350 us with 1, 2, 4 and 8
     neighbours for each thread.)"""
     store = nest.facts.store
     instructions = sum(access.count for access in work.accesses if access.load == -1 and access.role == "write")
     elements = nest.product(lambda p, loop: loop.kind != GRID and nest.spatial(loop.axis))
-    return least(instructions * nest.warps * thread_transactions(nest, store, line), elements)
+    touched, across = thread_transactions(nest, store, line), nest.stage.store.across_rows
+    if not is_nothing(across):  # rows begin anywhere, so that one line more is touched
+        touched = choose(across, thread_transactions(in_one_row(nest, device), store, line) + 1, touched)
+    return least(instructions * nest.warps * touched, elements)
 
 
 def _directions(
