@@ -247,7 +247,8 @@ def _store_rows(
     single: Callable[[Place, Callable[[Place], Scope]], None],
 ) -> None:  # fmt: skip
     """Of `tiles_across_rows` at a time what thread r of a column has of them: in place t of row t what stands in place
-    r, where places are tiles, or the neighbours of a thread in each of them.  ``single`` stores one result."""
+    r, where places are tiles, or the neighbours of a thread in each of them; of tiles that are left over its own
+    results.  ``single`` stores one result."""
     out, nest = context.out, context.nest
     tiles, _, neighbours = loops
     one = matrix_instruction(nest.stage, nest.device)
@@ -255,20 +256,27 @@ def _store_rows(
     row, width = row_loop(nest.stage), nest.stage.store.vector
     together = tiles_across_rows(one, width)
     steps, places = nest.loops[tiles].extent // together, ROWS // together
+
+    def stored_vector(here: Callable[[Index], Place], summed: Callable[[Index], Callable[[Place], Scope]]) -> None:
+        if width == 1:
+            single(here(Index()), summed(Index()))
+        else:
+            _store_group(context, here, here, value, scope_at, summed=summed)
+
     over_tiles = out.loop(nest.variables[tiles], steps, (0, steps - 1), unroll=True)
     with over_tiles as at, out.loop(out.names.fresh("row"), ROWS, (0, ROWS - 1), unroll=True) as t:
 
         def standing(here: Place, number: Index, e: Index) -> Place:
             return here.bind({tiles: at * together + number // places, neighbours: number % places * width + e})
 
-        def summed(e: Index) -> Callable[[Place], Scope]:
-            return lambda here: replace(scope_at(here), partial=scope_at(standing(here, t, e)).partial)
-
-        element = lambda e: standing(place.bind({row: t}), place.point[row], e)
-        if width == 1:
-            single(element(Index()), summed(Index()))
-        else:
-            _store_group(context, element, element, value, scope_at, summed=summed)
+        stored_vector(
+            lambda e: standing(place.bind({row: t}), place.point[row], e),
+            lambda e: lambda here: replace(scope_at(here), partial=scope_at(standing(here, t, e)).partial),
+        )
+    for tile in range(steps * together, nest.loops[tiles].extent):
+        for first in range(0, nest.loops[neighbours].extent, width):
+            own = lambda e, tile=tile, first=first: place.bind({tiles: Index.of(tile), neighbours: e + first})
+            stored_vector(own, lambda e: scope_at)
 
 
 def _store_group(

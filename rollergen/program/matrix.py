@@ -338,7 +338,7 @@ def row_loop(stage: Stage) -> int:
 
 def tiles_across_rows(instruction: Instruction, vector: Any) -> Any:
     """Tiles along n of which the `ROWS` threads of a column exchange results, stored ``vector`` at once
-    (`Store.across_rows`): together they have as many vectors of a row of these.
+    (`Store.across_rows`): together they have as many vectors of a row of these.  Tiles that are left over stay.
 
     Place t of a thread is its vector t in those tiles: after the exchange thread r has, in place t, what thread t had
     in place r.  All threads of an execution width then have neighbours of one row in a place (their order among these

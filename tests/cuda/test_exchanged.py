@@ -19,6 +19,7 @@ from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict_stage
 from rollergen.program.model.facts import facts_of
+from rollergen.program.model.fragments import exchanged_results, share_across_rows
 from rollergen.program.model.moved import in_one_row
 from rollergen.program.model.nest import nest_of
 from rollergen.program.model.services import thread_transactions
@@ -60,6 +61,9 @@ ODD_ROWS = {
     "mma, bias and residual": ("a100", with_bias_and_residual("float16", 65), MatrixPlan("mma", 1, 8, 1, 2, 2)),
     "wgmma": ("h200", matmul(136, 64, 137), MatrixPlan("wgmma", 1, 8, 2, 1, 4, 3)),
     "mma, half a group of tiles": ("a100", matmul(75, 37, 71), MatrixPlan("mma", 1, 4, 2, 1, 2)),
+    "mma, tiles left over": ("a100", matmul(75, 37, 143), MatrixPlan("mma", 1, 9, 2, 1, 2)),
+    "mma, pairs, tiles left over": ("a100", matmul(40, 64, 130), MatrixPlan("mma", 1, 10, 1, 1, 2)),
+    "wmma, tiles left over": ("v100", matmul(40, 64, 47), MatrixPlan("wmma", 2, 3, 1, 1, 2)),
     "wmma": ("v100", matmul(75, 37, 71), MatrixPlan("wmma", 1, 2, 2, 1, 2)),
     "wmma, pairs": ("v100", matmul(40, 64, 130), MatrixPlan("wmma", 2, 4, 1, 2, 2, 2)),
     "wmma, two groups of tiles, bias": ("v100", with_bias_and_residual("float16", 65), MatrixPlan("wmma", 1, 4, 1, 1, 2)),
@@ -202,6 +206,16 @@ def test_threads_that_have_exchanged_results_across_rows_touch_the_sectors_of_on
     touched = [thread_transactions(one, nest.facts.store, 32) for one in (in_one_row(nest, device), nest)]
     apart = {2 * (row * columns + 2 * thread) // 32 for row in range(8) for thread in range(4)}
     assert touched == [32 * vector * 2 / 32, len(apart)]  # 32 threads, 2 bytes a result, sectors of 32 bytes
+
+
+@pytest.mark.parametrize("tiles, columns, share", [(8, 143, 1), (9, 143, 8 / 9), (10, 130, 8 / 10), (3, 143, 0)])
+def test_tiles_left_over_are_predicted_to_stay(tiles, columns, share):
+    device = load_device("a100")
+    (stage,) = planned(matmul(75, 37, columns), device, MatrixPlan("mma", 1, tiles, 2, 1, 2)).stages
+    nest = nest_of(stage, facts_of(stage.op), device)
+    each = 4 * tiles  # results of a thread
+    assert share_across_rows(nest, device) == share
+    assert exchanged_results(nest, device) == pytest.approx(1.5 * each * share)
 
 
 def test_it_is_predicted_to_write_fewer_wavefronts_and_to_take_instructions():

@@ -290,7 +290,7 @@ def _store(op: TensorOp, roles: Roles, instruction: Instruction, tiles: Size, ru
     longest = own if instruction.layout == "opaque" else COLUMNS * own
     fits = instruction.layout != WAVEFRONT and ITEMSIZE[op.output.dtype] * longest <= ROW_BYTES
     in_row = lane_stride(op.stored(), roles.n or "") == 1
-    across = fits and in_row & (vector < longest) & (tiles % tiles_across_rows(instruction, vector) == 0)
+    across = fits and in_row & (vector < longest) & (tiles >= tiles_across_rows(instruction, vector))
     return Store(vector=vector, across_rows=across, vector_loads=_reads_vectors(op, rules) & (vector > 1))
 
 

@@ -138,11 +138,11 @@ def _check_across_rows(stage: Stage, device: Device | None) -> None:
     tiles, together = -1, ROWS
     if one is not None and one.layout != WAVEFRONT:
         tiles, together = exchanged_loops(stage, one)[0], tiles_across_rows(one, stage.store.vector)
-    if one is None or tiles < 0 or stage.loops[tiles].extent % together or exchanges(stage, one):
+    if one is None or tiles < 0 or stage.loops[tiles].extent < together or exchanges(stage, one):
         raise refuse(
             stage, f"store.across_rows with instruction {stage.compute.instruction} and vectors of "
             f"{stage.store.vector}; expected a matrix instruction of which a thread has neighbours, vectors "
-            f"of these, and a multiple of {together} tiles of a thread along n"
+            f"of these, and at least {together} tiles of a thread along n"
         )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from rollergen.program.matrix import (
     reads_numbers,
     scratch_bytes,
     scratch_pitch,
+    tiles_across_rows,
 )
 from rollergen.program.model.access import Access
 from rollergen.program.model.conversions import (
@@ -38,7 +39,7 @@ from rollergen.program.model.conversions import (
     converting,
 )
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, per_distinct
+from rollergen.program.model.numeric import Number, is_nothing, most, per_distinct
 from rollergen.program.model.tiles import block_copy, tile_shape
 from rollergen.program.model.wavefronts import wavefronts
 
@@ -192,7 +193,16 @@ def exchanged_results(nest: Nest, device: Device) -> Number:
         return 0
     rows, columns = tiles(nest, device)
     each = rows * columns * nest.facts.components * (one.m * one.n // one.lanes)
-    return each * (exchanges(nest.stage, one) + 1.5 * nest.stage.store.across_rows)
+    return each * (exchanges(nest.stage, one) + 1.5 * share_across_rows(nest, device))
+
+
+def share_across_rows(nest: Nest, device: Device) -> Number:
+    """Share of a thread's results that threads of a column have exchanged before they are stored."""
+    one, store = instruction_of(nest, device), nest.stage.store
+    if one is None or is_nothing(store.across_rows):
+        return 0
+    columns, together = tiles(nest, device)[1], tiles_across_rows(one, store.vector)
+    return store.across_rows * (columns // most(together, 1) * together / columns)
 
 
 @lru_cache(maxsize=256)

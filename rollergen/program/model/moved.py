@@ -18,7 +18,7 @@ from rollergen.program.model.boxed_stores import stored_box_accesses, stored_box
 from rollergen.program.model.combining import Combining, combining_of, scan_steps, shared_points
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Operand, Phase
-from rollergen.program.model.fragments import exchanged_results, fragment_accesses, instruction_of
+from rollergen.program.model.fragments import exchanged_results, fragment_accesses, instruction_of, share_across_rows
 from rollergen.program.model.levels import block_slots
 from rollergen.program.model.memory import Stream
 from rollergen.program.model.nest import Nest, results_wait, unbuffered
@@ -271,8 +271,9 @@ def _across_rows(nest: Nest, device: Device, access: Access, operand: Operand) -
     more is touched."""
     if is_nothing(nest.stage.store.across_rows):
         return access
+    share = share_across_rows(nest, device)
     service = thread_service(in_one_row(nest, device), device, operand, access.width_bytes) + 1
-    return replace(access, service=choose(nest.stage.store.across_rows, service, access.service))
+    return replace(access, service=access.service + share * (service - access.service))
 
 
 def in_one_row(nest: Nest, device: Device) -> Nest:

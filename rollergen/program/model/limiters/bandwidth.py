@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.boxes import sharing_blocks
 from rollergen.program.model.costs import Costs
+from rollergen.program.model.fragments import share_across_rows
 from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, TAKES_TURNS, Limit
 from rollergen.program.model.memory import FILL, Stream, cache_of, survival
 from rollergen.program.model.moved import in_one_row
@@ -118,9 +119,9 @@ def _sent_lines(nest: Nest, device: Device, work: Work, line: int) -> Number:
     store = nest.facts.store
     instructions = sum(access.count for access in work.accesses if access.load == -1 and access.role == "write")
     elements = nest.product(lambda p, loop: loop.kind != GRID and nest.spatial(loop.axis))
-    touched, across = thread_transactions(nest, store, line), nest.stage.store.across_rows
+    touched, across = thread_transactions(nest, store, line), share_across_rows(nest, device)
     if not is_nothing(across):  # rows begin anywhere, so that one line more is touched
-        touched = choose(across, thread_transactions(in_one_row(nest, device), store, line) + 1, touched)
+        touched = touched + across * (thread_transactions(in_one_row(nest, device), store, line) + 1 - touched)
     return least(instructions * nest.warps * touched, elements)
 
 
