@@ -3,7 +3,8 @@
 
 For N random products, whose three extents are multiples of 64 from 512 to 4,096, and those with one more row, column
 and step: the predicted times of the first choices, and their ratio.  No row of the second begins at a multiple of 16
-bytes, and every tile overhangs.  Nothing is run.
+bytes, and every tile overhangs.  Beside it for how many of them a copy of the smaller factor, or of both, into aligned
+rows takes more than the aim allows by itself: these can't meet it that way.  Nothing is run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rich.table import Table
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.planning import planned
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.options import BuildOptions
 from rollergen.targets import resolve
 
@@ -45,17 +47,28 @@ def seconds(size: Size, dtype: str, device: Any) -> float:
     return construct(planned(product, device), device, BuildOptions(), top_k=1)[0].seconds
 
 
+def copied(size: Size, dtype: str, device: Any) -> tuple[float, float]:
+    """Seconds that copies of the smaller factor and of both take at least: a launch for each, and its bytes read and
+    written at the rate of memory."""
+    m, n, k = size
+    seconds_a_byte = 1 / (device.backing.bandwidth_gb_s * 1e9)
+    factors = [device.launch_us * 1e-6 + 2 * count * ITEMSIZE[dtype] * seconds_a_byte for count in (m * k, k * n)]
+    return min(factors), sum(factors)
+
+
 def row(asked: tuple[list[Size], str, str]) -> dict[str, Any]:
     sizes, dtype, name = asked
     device = resolve(name)
     even = np.array([seconds(size, dtype, device) for size in sizes])
     odd = np.array([seconds((size[0] + 1, size[1] + 1, size[2] + 1), dtype, device) for size in sizes])
     ratios = odd / even
+    copies = np.array([copied(size, dtype, device) for size in sizes]) / even[:, None]
     worst = [f"{'x'.join(map(str, sizes[at]))}: {ratios[at]:.2f}" for at in np.argsort(-ratios)[:3]]
     return {
         "device": name, "dtype": dtype, "sizes": len(sizes), "geomean": float(np.exp(np.log(ratios).mean())),
         "p95": float(np.percentile(ratios, 95)), "max": float(ratios.max()),
-        f"at most {AIM}": float((ratios <= AIM).mean()), "worst": ", ".join(worst),
+        f"at most {AIM}": float((ratios <= AIM).mean()), "one copy beyond": float((copies[:, 0] > AIM - 1).mean()),
+        "both beyond": float((copies[:, 1] > AIM - 1).mean()), "worst": ", ".join(worst),
     }  # fmt: skip
 
 
