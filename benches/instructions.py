@@ -3,6 +3,7 @@
 The construction path runs under valgrind's callgrind, which collects inside one C function only, that of
 ``sys.call_tracing``, which calls what it is given and is called by nothing else: builds with everything imported and
 nothing kept, without the process around them, which takes forty times as many and moves by a tenth of theirs.
+Callgrind instruments nothing before `_BUILDS` asks for it, when all is imported: imports would take longer than builds.
 Kernels are compiled by NVIDIA's compiler and disassembled.  Each is counted where its tool is installed, and compared
 with a baseline of the same tools only.
 """
@@ -31,7 +32,7 @@ MARGINS = {"construction": 0.10, "machine code": 0.10}
 """How much more than the baseline is allowed: two counts of construction lie within a hundredth."""
 
 _BUILDS = """
-import sys
+import os, subprocess, sys
 from benches.counts import cases
 from benches.seeds.predicted import forget
 from rollergen.construct import construct
@@ -42,6 +43,12 @@ def build():
     forget()
     construct(canonicalize(make()), device, top_k=10)
 build()
+# Valgrind looks for what it is told only while the process runs, so that waiting for the answer would be for ever.
+switched_on = subprocess.Popen(["callgrind_control", "-i", "on", str(os.getpid())])
+while switched_on.poll() is None:
+    pass
+if switched_on.returncode:
+    sys.exit("callgrind_control failed")
 for _ in range(int(sys.argv[3])):
     sys.call_tracing(build, ())
 """
@@ -61,6 +68,7 @@ def construction(case: str, device: str) -> int:
     """Instructions of one construction of ten candidates, mean of `BUILDS`.  Raises RuntimeError where valgrind fails,
     or the interpreter has no function of that name."""
     words = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", f"--toggle-collect={COLLECTED}"]
+    words += ["--instr-atstart=no"]
     words += [sys.executable, "-c", _BUILDS, case, device, str(BUILDS)]
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(HERE.parent)}
     done = subprocess.run(words, cwd=HERE.parent, env=environment, capture_output=True, text=True, check=False)
