@@ -88,7 +88,8 @@ def sample_stages(program: RProgram, seed: int) -> dict[int, dict[str, np.ndarra
 
 
 def sample_points(program: RProgram, seed: int) -> dict[str, tuple[np.ndarray, ...]]:
-    """For every output its coordinates to compare, one array for each dimension; none where it has no elements."""
+    """For every output its coordinates to compare, each once, one array for each dimension; none where it has no
+    elements."""
     points: dict[str, list[np.ndarray]] = {}
     names, sampled = {buffer.name for buffer in program.outputs}, sample_stages(program, seed)
     for number, stage in enumerate(program.stages):
@@ -98,9 +99,14 @@ def sample_points(program: RProgram, seed: int) -> dict[str, tuple[np.ndarray, .
     shapes = {buffer.name: buffer.shape for buffer in program.outputs}
     nowhere = {b.name: tuple(np.zeros(0, np.int64) for _ in b.shape) for b in program.outputs if not b.elements}
     return nowhere | {
-        name: tuple(np.concatenate(parts) for parts in zip(*(_viewed(p, shapes[name]) for p in several), strict=True))
-        for name, several in points.items()
+        name: _viewed(_each_once(np.concatenate(several)), shapes[name]) for name, several in points.items()
     }
+
+
+def _each_once(offsets: np.ndarray) -> np.ndarray:
+    """Without what was there before: a short output has fewer elements than there are samples, and few of a long one
+    lie at edges, while the oracle may add up a whole tensor for each."""
+    return offsets[np.sort(np.unique(offsets, return_index=True)[1])]
 
 
 def _viewed(offsets: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
