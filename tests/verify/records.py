@@ -1,6 +1,6 @@
 """Records made without measuring: programs of small operators with times that a known rule gives."""
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def outcome(rank, program, device, times_s, problems=()):
     return Outcome(rank, program, one.source, one.predicted_s, 0.1, times_s[0], times_s[0], 1, 1, problems=problems, times_s=times_s)
 
 
-@lru_cache(maxsize=2)
+@cache
 def recorded(count=30, device_name="v100", failing=0):
     """A `RecordFile`: a program's time is its prediction times a factor that its register tile decides."""
     device = rg.load_device(device_name)
