@@ -24,11 +24,11 @@ import numpy as np
 from rollergen.emit import Launch, Source
 
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
-BOXES = Path(__file__).with_name("cuda_boxes_on_cpu.h")
+MACHINERY = Path(__file__).with_name("cuda_on_cpu.cpp")
 WORKER = Path(__file__).with_name("worker.py")
 FLAGS = (
-    "-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-fno-builtin", "-march=native", "-ffp-contract=fast", "-shared",
-    "-fPIC", "-fsanitize=bounds,alignment", "-fsanitize-undefined-trap-on-error", "-fno-sanitize-recover=all",
+    "-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-fno-builtin", "-march=native", "-ffp-contract=fast", "-fPIC",
+    "-fvisibility=hidden", "-fsanitize=bounds,alignment", "-fsanitize-undefined-trap-on-error", "-fno-sanitize-recover=all",
 )  # fmt: skip
 
 
@@ -91,19 +91,27 @@ _FOLDER = tempfile.TemporaryDirectory()
 _WRITING = threading.Lock()
 
 
-def _header() -> Path:
-    """The header beside its precompiled form, which g++ finds by the name; threads wait until that is whole."""
+def _prepared() -> tuple[Path, Path]:
+    """The header and the machinery's object, which all texts share; threads wait until both are whole."""
     with _WRITING:
-        return _written_header()
+        return _prepared_once()
 
 
 @cache
-def _written_header() -> Path:
-    shutil.copy(BOXES, _FOLDER.name)
-    header = Path(shutil.copy(HEADER, _FOLDER.name))
-    words = [compiler() or "g++", *FLAGS, "-x", "c++-header", str(header), "-o", f"{header}.gch"]
-    subprocess.run(words, check=True, capture_output=True)
-    return header
+def _prepared_once() -> tuple[Path, Path]:
+    """The header lies beside its precompiled form, which g++ finds by the name."""
+    header, machinery = Path(shutil.copy(HEADER, _FOLDER.name)), Path(_FOLDER.name) / "cuda_on_cpu.o"
+    _compile("-x", "c++-header", header, "-o", f"{header}.gch")
+    _compile("-c", MACHINERY, "-o", machinery)
+    return header, machinery
+
+
+def _compile(*words: str | Path) -> None:
+    """Raises HostError with the compiler's first errors."""
+    made = subprocess.run([compiler() or "g++", *FLAGS, *words], capture_output=True, text=True)
+    if made.returncode:
+        lines = [line for line in made.stderr.splitlines() if "error" in line]
+        raise HostError("\n".join(lines[:5]) or made.stderr[-2000:])
 
 
 @cache
@@ -117,12 +125,10 @@ def compile_text(source: Source, folder: Path) -> Path:
     text = folder / "kernel.cpp"
     entries = sorted({launch.entry for launch in source.launches})
     launchers = "\n".join(_launcher(entry, _cluster(source, entry)) for entry in entries)
-    text.write_text(f'#include "{_header()}"\n{with_dynamic_memory(source)}\n' + launchers)
+    header, machinery = _prepared()
+    text.write_text(f'#include "{header}"\n{with_dynamic_memory(source)}\n' + launchers)
     library = folder / f"{hashlib.sha256(source.text.encode()).hexdigest()[:12]}.so"
-    made = subprocess.run([compiler() or "g++", *FLAGS, "-o", str(library), str(text)], capture_output=True, text=True)
-    if made.returncode:
-        lines = [line for line in made.stderr.splitlines() if "error" in line]
-        raise HostError("\n".join(lines[:5]) or made.stderr[-2000:])
+    _compile("-shared", "-o", library, text, machinery)
     return library
 
 

@@ -1,13 +1,10 @@
-// The part of `cuda_on_cpu.h` that is a copy engine: boxes of tensors, and barriers that count their bytes.
+// The part of `cuda_on_cpu.cpp` that is a copy engine: boxes of tensors, and barriers that count their bytes.
 // A box may go to all blocks of a cluster, whose shared memory and barriers are then those of the block that it names.
 //
 // Boxes of results are read, and stored, when they are asked for, or not before the wait that asks for it.
 //
 // A box arrives when it is asked for, or, as the mode says, not before no thread can run: the oldest first, or the
 // newest.  Until then its place holds garbage.  Where nothing can run and no box is left, threads wait for ever.
-
-struct alignas(64) TensorMap { unsigned words[32]; };
-#define __grid_constant__
 
 namespace cuda_on_cpu {
 struct Counted { unsigned arrivals, left; long bytes; unsigned phase; };
@@ -28,7 +25,7 @@ inline Counted &counted(unsigned long long *barrier)
     return found->second;
 }
 
-inline void count(unsigned long long *barrier, unsigned arrivals, long bytes)
+void count(unsigned long long *barrier, unsigned arrivals, long bytes)
 {
     Counted &one = counted(barrier);
     if (one.left < arrivals) __builtin_trap();
@@ -39,6 +36,9 @@ inline void count(unsigned long long *barrier, unsigned arrivals, long bytes)
     ++one.phase;
     moved = true;
 }
+
+void start_barrier(unsigned long long *barrier, unsigned arrivals) { barriers[barrier] = {arrivals, arrivals, 0, 0}; }
+unsigned phase_of(unsigned long long *barrier) { return counted(barrier).phase; }
 
 /// A tensor map's fields (see rollergen/hal/tensor_maps.py for where they are documented).
 struct Fields {
@@ -83,6 +83,11 @@ template <class F> void in_each(unsigned ranks, F what)
         what();
     }
     enter(self);
+}
+
+void count_in_each(unsigned long long *barrier, unsigned ranks)
+{
+    in_each(ranks, [&] { count(barrier, 1, 0); });
 }
 
 inline void deliver(const BoxCopy &copy)
@@ -154,8 +159,14 @@ template <unsigned RANK> void store_box(const TensorMap &tensor, const void *fro
     stores.push_back(one);
 }
 
+void end_stores()
+{
+    for (BoxStore &one : stores)
+        if (one.rank == rank && one.thread == current) one.ended = true;
+}
+
 /// All that this thread's ended groups are to store is stored.
-inline void end_own_stores()
+void end_own_stores()
 {
     std::vector<BoxStore> left;
     for (const BoxStore &one : stores) {
@@ -166,7 +177,7 @@ inline void end_own_stores()
 }
 
 /// All 128 threads of a warpgroup wait for each other.
-inline void meet_group()
+void meet_group()
 {
     unsigned key = rank << 8 | threadIdx.x / 128;
     Meeting &one = meetings[key];
@@ -199,76 +210,12 @@ inline bool is_settled()
         if (one.second.bytes || one.second.left != one.second.arrivals) return false;
     return boxes.empty() && stores.empty();
 }
+
+#define BOXES_OF(RANK)                                                                                             \
+    template void copy_box<RANK>(void *, const TensorMap &, unsigned long long *, unsigned, const int (&)[RANK]);  \
+    template void store_box<RANK>(const TensorMap &, const void *, const int (&)[RANK]);
+BOXES_OF(2)
+BOXES_OF(3)
+BOXES_OF(4)
+BOXES_OF(5)
 }  // namespace cuda_on_cpu
-
-inline void start_barriers(unsigned long long *at, int count, unsigned arrivals)
-{
-    for (int i = 0; threadIdx.x == 0 && i < count; ++i) cuda_on_cpu::barriers[at + i] = {arrivals, arrivals, 0, 0};
-}
-
-template <unsigned WARP> inline bool is_issuer()
-{
-    AT_A_PLACE(sync_warp);
-    return threadIdx.x == WARP * 32 + (cuda_on_cpu::modes & cuda_on_cpu::REVERSE ? 31 : 0);
-}
-
-inline void free_tile(unsigned long long *barrier)
-{
-    if (threadIdx.x % 32 == 0) cuda_on_cpu::count(barrier, 1, 0);
-    if (cuda_on_cpu::modes & cuda_on_cpu::PRODUCTS_LATE) cuda_on_cpu::leave(cuda_on_cpu::WAITS, barrier);
-}
-
-inline void expect_bytes(unsigned long long *barrier, int bytes) { cuda_on_cpu::count(barrier, 1, bytes); }
-
-inline void wait_tile(unsigned long long *barrier, int parity)
-{
-    while ((cuda_on_cpu::counted(barrier).phase & 1) == (unsigned)parity)
-        cuda_on_cpu::leave(cuda_on_cpu::WAITS, barrier);
-}
-
-template <unsigned BLOCKS> inline void free_tile_of(unsigned long long *barrier)
-{
-    using namespace cuda_on_cpu;
-    if (threadIdx.x % 32 < BLOCKS) in_each(1u << threadIdx.x % 32, [&] { count(barrier, 1, 0); });
-    if (modes & PRODUCTS_LATE) leave(WAITS, barrier);
-}
-
-inline void meet_cluster() { cuda_on_cpu::leave(cuda_on_cpu::AT_CLUSTER, nullptr); }
-
-#define COPY_BOX(RANK, parameters, ...)                                                                            \
-    inline void copy_box_##RANK(void *to, const TensorMap &map, unsigned long long *barrier, parameters)           \
-    { cuda_on_cpu::copy_box<RANK>(to, map, barrier, 1u << cuda_on_cpu::rank, {__VA_ARGS__}); }                      \
-    template <unsigned BLOCKS> inline void copy_shared_box_##RANK(                                                 \
-        void *to, const TensorMap &map, unsigned long long *barrier, parameters)                                   \
-    { cuda_on_cpu::copy_box<RANK>(to, map, barrier, (1u << BLOCKS) - 1, {__VA_ARGS__}); }
-#define AND ,
-COPY_BOX(2, int a AND int b, a, b)
-COPY_BOX(3, int a AND int b AND int c, a, b, c)
-COPY_BOX(4, int a AND int b AND int c AND int d, a, b, c, d)
-COPY_BOX(5, int a AND int b AND int c AND int d AND int e, a, b, c, d, e)
-
-inline bool is_storing()
-{
-    AT_A_PLACE(sync_warp);
-    return threadIdx.x % 128 == (cuda_on_cpu::modes & cuda_on_cpu::REVERSE ? 31 : 0);
-}
-inline void end_stores()
-{
-    for (auto &one : cuda_on_cpu::stores)
-        if (one.rank == cuda_on_cpu::rank && one.thread == cuda_on_cpu::current) one.ended = true;
-}
-inline void wait_stores() { cuda_on_cpu::end_own_stores(); }
-inline void free_results()
-{
-    if (is_storing()) cuda_on_cpu::end_own_stores();
-    cuda_on_cpu::meet_group();
-}
-inline void show_results() { cuda_on_cpu::meet_group(); }
-
-#define STORE_BOX(RANK, parameters, ...)                                                                           \
-    inline void store_box_##RANK(const TensorMap &map, const void *from, parameters)                               \
-    { cuda_on_cpu::store_box<RANK>(map, from, {__VA_ARGS__}); }
-STORE_BOX(2, int a AND int b, a, b)
-STORE_BOX(3, int a AND int b AND int c, a, b, c)
-STORE_BOX(4, int a AND int b AND int c AND int d, a, b, c, d)
-STORE_BOX(5, int a AND int b AND int c AND int d AND int e, a, b, c, d, e)
