@@ -1,5 +1,7 @@
 """Models of torch, compiled: their results are torch's, nested and of the kind that went in."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -88,11 +90,17 @@ MODELS = {
 }
 
 
+@cache
+def of_list(name):
+    """(a model, the compiled one, the shape of its input), shared by tests that only call it."""
+    make, shape = MODELS[name]
+    model = seeded(make)
+    return model, compiled(model, torch.randn(shape)), shape
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_models_result_is_torchs(name):
-    make, shape = MODELS[name]
-    model, x = seeded(make), torch.randn(shape)
-    ours = compiled(model, x)
+    model, ours, shape = of_list(name)
     for _ in range(2):
         x = torch.randn(shape)
         torch.testing.assert_close(ours(x), model(x).detach(), rtol=1e-5, atol=1e-5)
@@ -240,8 +248,7 @@ def test_a_benchmark_times_every_step():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_layer_is_within_its_bound_of_float64(name):
-    make, shape = MODELS[name]
-    ours = compiled(seeded(make), torch.randn(shape))
+    _, ours, shape = of_list(name)
     checks = ours.check(torch.randn(shape))
     assert [one.source for one in checks] == [one.source for one in ours.layers if one.kernel is not None]
     assert all(one.compared and not one.problem for one in checks)
