@@ -24,9 +24,11 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """Of a list marked ``every(n)``, the first case and every n-th behind it, but for tests that are named."""
     lists = defaultdict(list)
-    named = config.option.keyword or any("::" in argument for argument in config.args)
-    for item in () if config.option.whole or named else items:
-        if mark := item.get_closest_marker("every"):
+    named = [argument.split("::", 1) for argument in config.args if "::" in argument]
+    named = [(config.invocation_params.dir / path, test) for path, test in named]
+    for item in () if config.option.whole or config.option.keyword else items:
+        by_name = any(item.path == path and item.nodeid.split("::", 1)[1].startswith(test) for path, test in named)
+        if not by_name and (mark := item.get_closest_marker("every")):
             lists[item.function, mark.args[0]].append(item)
     left_out = {item for (_, n), cases in lists.items() for at, item in enumerate(cases) if at % n}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
