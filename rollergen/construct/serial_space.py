@@ -68,29 +68,34 @@ def serial_candidates(
 
 
 def _prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) -> Iterator[Candidate]:
-    """Those of the drafts whose panels come from beyond a unit's caches as they lie, with the next panel prefetched
-    while one is computed, or else with lines asked for ahead of their steps, where the model sees a gain.  (What
-    neighbouring taps of windows read is mostly there.)"""
+    """Those of the drafts that ask for what they read from beyond a unit's caches, where the model sees a gain: for
+    the next panel while one is computed, or for lines ahead of the steps that read them.  (What neighbouring taps of
+    windows read is mostly there.)"""
     found = []
     for structure, plain in made:
+        if structure.staged or structure.variant.roles.taps:
+            continue
         (stage,) = plain.own
-        n = structure.variant.roles.n
-        panels = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == n]
-        if panels and not (structure.staged or structure.variant.roles.taps):
-            prefetching = replace(stage, prefetch=panels[0])
-            part = panel_part(prefetching)
-            if part is not None and stage.loops[part.inner].extent >= stage.loops[part.vectors].extent:
-                found.append((structure, plain, prefetching))
-        ahead = None if structure.staged or structure.variant.roles.taps else _asking_ahead(stage, device)
-        if ahead is not None:
-            found.append((structure, plain, ahead))
+        for asking in (_asking_for_panels(stage, structure.variant.roles.n), _asking_ahead(stage, device)):
+            if asking is not None:
+                found.append((structure, plain, asking))
     if not found:
         return
-    priced = price_stages([prefetching for *_, prefetching in found], device).seconds.tolist()
-    for (structure, plain, prefetching), seconds in zip(found, priced, strict=True):
-        one = structure.candidate(prefetching, device, rounded(structure.packing.copy_seconds(device) + seconds))
+    priced = price_stages([asking for *_, asking in found], device).seconds.tolist()
+    for (structure, plain, asking), seconds in zip(found, priced, strict=True):
+        one = structure.candidate(asking, device, rounded(structure.packing.copy_seconds(device) + seconds))
         if one.seconds < plain.seconds:
             yield one
+
+
+def _asking_for_panels(stage: Stage, n: str | None) -> Stage | None:
+    """The stage with each panel's next one asked for; None where tiles do not share panels, or too few do to ask for
+    all of one."""
+    panels = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == n]
+    asking = replace(stage, prefetch=panels[0]) if panels else stage
+    part = panel_part(asking)
+    all_of_it = part is not None and stage.loops[part.inner].extent >= stage.loops[part.vectors].extent
+    return asking if all_of_it else None
 
 
 def _asking_ahead(stage: Stage, device: Device) -> Stage | None:
