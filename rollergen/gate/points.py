@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -38,7 +39,7 @@ def sample_axes(
     """Values of every stored axis at the points to compare, equally long int64 arrays.
 
     All corners (each axis at its first element, its last one and the first of its last block), then
-    edge positions combined at random, each at least once, then points anywhere.
+    edge positions combined at random, each at least once, then points anywhere; of few points all.
     """
     axes = op.of_role("spatial", "row")
     if not axes:
@@ -46,12 +47,18 @@ def sample_axes(
     edges = [edge_positions(axis, stages) for axis in axes]
     corners = _corners(axes, stages)
     count = max(SAMPLES, *(len(e) for e in edges))
-    anywhere = [rng.integers(0, axis.extent, SAMPLES) for axis in axes]  # first: the same for all tiles of an axis
+    anywhere = _anywhere(tuple(axis.extent for axis in axes), rng)  # first: the same for all tiles of an axis
     columns = {}
     for number, (axis, positions) in enumerate(zip(axes, edges, strict=True)):
         each_once = rng.permutation(np.resize(np.asarray(positions), count))
         columns[axis.name] = np.concatenate([corners[:, number], each_once, anywhere[number]]).astype(np.int64)
     return columns
+
+
+def _anywhere(extents: tuple[int, ...], rng: np.random.Generator) -> list[np.ndarray]:
+    if prod(extents) <= SAMPLES:
+        return [positions.reshape(-1) for positions in np.indices(extents)]
+    return [rng.integers(0, extent, SAMPLES) for extent in extents]
 
 
 def _corners(axes: tuple[Axis, ...], stages: tuple[Stage, ...]) -> np.ndarray:

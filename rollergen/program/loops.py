@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
+import numpy as np
+
 from rollergen.expr.dtypes import ITEMSIZE, is_float
 from rollergen.expr.packing import is_in_panels
 from rollergen.expr.positions import combiner_in_order
@@ -131,14 +133,14 @@ def panel_part(stage: Stage) -> PanelPart | None:
 
 def shared_panels(stage: Stage) -> tuple[int, ...]:
     """The loads, by number, of panels along the lanes that several tiles of another axis share, one after the other."""
-    lane, kept = stage.loops[-1], {copy.load for copy in stage.copies}
-    inside = stage.loops[: stage.accumulator.at_loop]
-    shared = [x.axis for x in inside if x.kind == SERIAL and stage.op.axis(x.axis).role == "spatial"]
-    if lane.kind != LANE or len(stage.op.of_role("reduce")) != 1:
+    if not stage.of_kind(LANE) or len(stage.op.of_role("reduce")) != 1:
         return ()
+    lane, copied = stage.loops[-1], {copy.load for copy in stage.copies}
+    inside = stage.loops[: stage.accumulator.at_loop]
+    tiled = {one.axis for one in inside if one.kind == SERIAL and stage.op.axis(one.axis).role == "spatial"}
     return tuple(
         number for number, load in enumerate(stage.op.loads())
-        if number not in kept and is_in_panels(load, lane.axis) and not set(shared) <= load.axes()
+        if number not in copied and is_in_panels(load, lane.axis) and not tiled <= load.axes()
     )  # fmt: skip
 
 
@@ -174,7 +176,7 @@ def asked_ahead(stage: Stage) -> tuple[tuple[Load, int], ...]:
     copied = {copy.load for copy in stage.copies}
     found: dict[str, list[Load]] = {}
     for number, load in enumerate(stage.op.loads()):
-        if number not in copied and lane.kind == LANE and is_in_panels(load, lane.axis, lane.extent):
+        if number not in copied and lane.kind == LANE and is_in_panels(load, lane.axis):
             found.setdefault(load.buffer.name, []).append(load)
     asked: list[tuple[Load, int]] = []
     for some in found.values():
@@ -182,7 +184,7 @@ def asked_ahead(stage: Stage) -> tuple[tuple[Load, int], ...]:
         vectors = sum(prod(stage.loops[p].extent for p in asked_loops(stage, load)) for load in some)
         read, step = vectors * lane.extent * size, some[0].offset().coefficient(loop.axis) * loop.stride * size
         again = any(loop.kind == SERIAL and loop.axis not in some[0].axes() for loop in stage.loops)
-        if read == step >= 2 * _LINE_BYTES and not again:
+        if not again and np.all(read == step) and np.all(step >= 2 * _LINE_BYTES):  # of a program, or each of a batch
             asked += [(load, -(-AHEAD_BYTES // step)) for load in some]
     return tuple(asked)
 

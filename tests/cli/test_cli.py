@@ -44,7 +44,7 @@ def test_build_without_a_device_runs_checks_and_explains_on_this_machine():
 def test_build_prints_one_json_object_on_demand():
     found = json.loads(ok("build", "matmul", "m=64", "n=80", "k=48", "--top-k", "1", "--json", "--source"))
     assert found["device"]["name"] == "cpu" and "kernel" in found["source"]
-    assert found["check"]["compared_elements"] > 300 and found["check"]["wall_seconds"] > 0
+    assert found["check"]["compared_elements"] > 200 and found["check"]["wall_seconds"] > 0
     assert found["candidates"][0]["state"] == "passed"
 
 
