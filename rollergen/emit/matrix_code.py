@@ -50,6 +50,7 @@ template <class T> __device__ __forceinline__ void exchange_column(T *(&at)[8])
 }
 """
 
+
 def _among_a_column(tiles: int) -> str:
     """Of each of two rows of so many tiles a thread has as many results; its places there are vectors of these."""
     names = "abcdefgh"[:tiles]

@@ -17,6 +17,7 @@ def silent(what: str, done: int, of: int) -> None:
 
 
 UNWRITTEN = Source("", (), "")
+"""Of candidates whose text nobody has needed."""
 
 
 @dataclass(frozen=True, slots=True)

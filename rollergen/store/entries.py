@@ -91,7 +91,7 @@ def check_sources(entry: Entry, device: Device, *, every: bool = False) -> None:
     if not 0 <= entry.chosen < len(entry.candidates):
         raise Damage(f"chosen is {entry.chosen}; it has {len(entry.candidates)} candidates")
     for number, one in enumerate(entry.candidates):
-        written = bool(one.source.text)  # else it failed before
+        written = bool(one.source.text)  # else it failed before, or nobody has needed its text
         if written and (every or number == entry.chosen) and emit(one.program, device) != one.source:
             raise Damage(f"candidate {number} is no longer emitted as it was")
 

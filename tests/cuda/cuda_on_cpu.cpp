@@ -4,7 +4,6 @@
 // threads of the block have come to the same one; a thread that ended, or waits elsewhere, is an error.  Shared memory lies in a section of its
 // own and is filled with NaN before each block.  The order of threads may be reversed: text that lacks a barrier then
 // reads what was not yet written, in one order or the other.
-#pragma once
 #include "cuda_on_cpu.h"
 
 #include <cstdio>

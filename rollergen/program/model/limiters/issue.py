@@ -67,9 +67,8 @@ def instructions_of_access(nest: Nest, costs: Costs, work: Work, access: Access)
 
 def _prefetches(nest: Nest) -> Number:
     """Instructions of one thread that ask for lines of the next row: one for each vector that the last reduction
-    reads of it; of the next panel, one for each step of a register tile; of later steps, one for each
-    vector; of takes, one for each lane that is asked for,
-    and one that reads ids for it or for all of them."""
+    reads of it; of the next panel, one for each step of a register tile; of later steps, one for each vector; of takes,
+    one for each lane that is asked for, and one that reads ids for it or for all of them."""
     points = nest.product(lambda p, loop: loop.kind not in (GRID, *PARALLEL, LANE))
     if not nest.stage.op.reductions:
         takes = [(len(asked_lanes(nest.stage, take)), take) for take in prefetched_takes(nest.stage)]
