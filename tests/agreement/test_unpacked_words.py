@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.planning import cuts, planned
 from rollergen.emit import emit
@@ -100,6 +101,22 @@ def test_rows_share_what_is_unpacked():
         for program in (checked("uint4", rows, 64, 32, 32, 8, True) for rows in (1, 8))
     )
     assert eight < 8 * one
+
+
+def test_a_row_of_each_of_several_weights_shares_nothing_and_scales_sums():
+    """Experts: a batch axis is one of activations and of weights."""
+    experts, k, n = 3, 64, 33
+    q = rg.tensor("q", (experts, n, k), "uint4", constant=True)
+    s = rg.tensor("s", (experts, n, k // 32), constant=True)
+    w = rg.ops.dequantize(q, s, 8, axis=2, block_size=32)
+    graph = in_words(rg.ops.matmul(rg.tensor("x", (experts, 1, k)), rg.ops.permute(w, (0, 2, 1))))
+    assert [axis.extent for axis in graph.tensor_ops[-1].of_role("reduce")] == [k // 32]
+    program = construct(graph, AVX512, OPTIONS, top_k=1)[0].program
+    arrays = arrays_of(program, "uint4")
+    weights = (arrays["q"] - 8.0) * np.repeat(arrays["s"].astype(float), 32, axis=2)
+    want = np.einsum("emk,enk->emn", arrays["x"].astype(float), weights)
+    (out,) = run_opencl(program, stored(arrays, "uint4"), AVX512).values()
+    assert np.allclose(out.reshape(want.shape), want, rtol=0, atol=1e-5)
 
 
 def test_infinite_scales_that_are_taken_out_of_sums_are_not_compared():
