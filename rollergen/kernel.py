@@ -344,13 +344,14 @@ class Kernel:
         count = len(self.proposed)
         if candidate is not None and not (type(candidate) is int and 0 <= candidate < count):
             raise ArgumentError(f"candidate is {shown(candidate)}; expected None or an integer from 0 to {count - 1}")
-        chosen = self._chosen if candidate is None else self.candidates[candidate]
+        candidates = self.candidates  # once: another thread may write them, too
+        chosen = self._chosen if candidate is None else candidates[candidate]
         if any(launch.sizes for launch in chosen.source.launches):
             raise BundleError("the kernel of one size has extents as arguments; expected save of that for all sizes")
         if not chosen.source.text:
             raise ArgumentError(f"candidate is {candidate}, which has no source: {'; '.join(chosen.problems)}")
         tests = (self._references or self_tests)(chosen.program)
-        return save(Contents(self.device, self.candidates, chosen, self._cuts, tuple(self._growth()), tests), directory)
+        return save(Contents(self.device, candidates, chosen, self._cuts, tuple(self._growth()), tests), directory)
 
     def __copy__(self) -> Kernel:
         return self
