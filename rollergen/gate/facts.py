@@ -238,13 +238,19 @@ def _distributes(reduction: Reduction, op: TensorOp, repeated: Set[str]) -> bool
         if len(factors) > 1 and not all(_varies(several, name, extents[name]) for several in factors
                                         for name in reduction.axes):  # fmt: skip
             return True
-        if any(_adds_products(factor) for factor in multiplied(body) if factor is not body):
+        if _made_once(body) and any(_adds_products(factor) for factor in multiplied(body) if factor is not body):
             return True
     return False
 
 
+def _made_once(body: Value) -> bool:
+    """Whether a factor is read that was made of constants, such as the scales of groups of weights."""
+    made = lambda factor: any(load.buffer.kind == "temporary" and load.buffer.constant for load in loads(factor))
+    return any(made(factor) for factor in multiplied(body) if not _adds_products(factor))
+
+
 def _adds_products(value: Value) -> bool:
-    """Whether it is a sum of products, written out: what it is multiplied by was taken out of its terms."""
+    """Whether it is a sum of products, written out: scales that it is multiplied by were taken out of its terms."""
     if not (isinstance(value, Binary) and value.op == "add"):
         return False
     return all(_adds_products(one) or (isinstance(one, Binary) and one.op == "mul") for one in (value.a, value.b))

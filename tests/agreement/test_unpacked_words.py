@@ -124,6 +124,14 @@ def test_infinite_scales_that_are_taken_out_of_sums_are_not_compared():
     assert not Facts(program).orderless
 
 
+def test_infinities_in_other_sums_of_products_are_compared_as_before():
+    """Rotated rows, say: nothing was taken out of them."""
+    a, b, c, d = (rg.tensor(name, (8, 32)) for name in "abcd")
+    rotated = rg.ops.matmul(a * b + c * d, rg.tensor("w", (32, 16)))
+    program = construct(planned(rotated, AVX512), AVX512, OPTIONS, top_k=1)[0].program
+    assert Facts(program).orderless
+
+
 @pytest.mark.parametrize(("rows", "k", "n"), [(1, 512, 256), (2, 4096, 512)])
 def test_the_faster_of_both_is_planned(rows, k, n):
     expression = weighted("uint4", rows, k, n, 32, 8)
