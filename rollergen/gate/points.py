@@ -56,7 +56,7 @@ def sample_axes(
 
 
 def _anywhere(extents: tuple[int, ...], rng: np.random.Generator) -> list[np.ndarray]:
-    if prod(extents) <= SAMPLES:
+    if prod(extents) <= 2 * SAMPLES:
         return [positions.reshape(-1) for positions in np.indices(extents)]
     return [rng.integers(0, extent, SAMPLES) for extent in extents]
 
