@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -390,21 +389,4 @@ class Kernel:
         return notebook(repr(self), facts, texts, roofs)
 
 
-def load(directory: str | Path) -> Kernel:
-    """The kernel that ``kernel.save(directory)`` wrote: the same source, times and explanation.
-
-    Loading runs nothing of it; calling it runs its source, so call only kernels whose origin you trust.
-    Raises BundleError: no saved kernel, another format, a file that was damaged or does not fit the others.
-    """
-    from rollergen.bundle.read import read
-
-    if not isinstance(directory, (str, os.PathLike)):
-        raise BundleError(f"rg.load(directory): directory is {directory!r}; expected a path")
-    found = read(Path(directory))
-    return Kernel(
-        found.device, found.candidates, found.chosen, found.cuts, lambda: found.growth,
-        references=lambda program: found.tests,
-    )  # fmt: skip
-
-
-__all__ = ["Executor", "Kernel", "Timing", "load"]
+__all__ = ["Executor", "Kernel", "Timing"]

@@ -18,7 +18,7 @@ from rollergen.gate.footprint import bytes_text
 from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
-from rollergen.kernel import load as load_kernel
+from rollergen.loading import load as load_kernel
 from rollergen.network.checking import LayerCheck, layer_check
 from rollergen.network.device_execution import CudaExecution, execution_for
 from rollergen.network.execution import Execution, Shared

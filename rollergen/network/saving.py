@@ -22,7 +22,7 @@ from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network, Node, NotExpressedError, Value, leaves_by_name, one_or_several
 from rollergen.kernel import Kernel
-from rollergen.kernel import load as load_kernel
+from rollergen.loading import load as load_kernel
 from rollergen.network.partition import Step
 from rollergen.network.tables import tables
 

@@ -13,7 +13,7 @@ from rollergen.errors import BundleError, RollergenError
 from rollergen.expr.dims import dim
 from rollergen.hal.load import parse_device
 from rollergen.kernel import Kernel
-from rollergen.kernel import load as load_kernel
+from rollergen.loading import load as load_kernel
 from rollergen.program import serial
 from rollergen.sizes.facts import map_of_facts
 from rollergen.sizes.kernel import Place, SizedKernel, programs_of
