@@ -62,7 +62,7 @@ class _Words(Panels):
         if scale is not None:
             weight = Binary("mul", weight, scale, _F32)
         axes = (Axis(self.g, self.groups, "reduce"), Axis(self.e, self.product.group, "reduce"))
-        return drop_trivial(simplify(self._summed(axes, self._term(place, weight))))
+        return fuse(drop_trivial(simplify(self._summed(axes, self._term(place, weight)))))
 
     def of_one_row(self) -> TensorOp:
         sums: list[Value] = []

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import gcd as gcd_of
+from typing import NamedTuple
 
 from rollergen.expr.digits import kept_axes
-from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.dtypes import ITEMSIZE, is_float
 from rollergen.expr.index import FloorDiv, Index, Mod, linear
 from rollergen.expr.nibbles import low_bits
 from rollergen.expr.places import Put
@@ -116,6 +117,15 @@ def _just_an_axis(index: Index) -> str | None:
     return None
 
 
+class Shared(NamedTuple):
+    """Operations (name, count) on values that the ``axes`` tell apart; ``places``: these are whole numbers that come of
+    places alone."""
+
+    axes: frozenset[str]
+    places: bool
+    operations: tuple[tuple[str, int], ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Phase:
     """One pass through the loops: a reduction (``reduces``) or the result.
@@ -124,8 +134,7 @@ class Phase:
     ``loads``: positions in the tensor op's loads; ``kept``: names of kept rows written here, ``reused``: read.
     ``gathered``: the operations of one point where points go into an online pair together.
     ``of_rows``: those of ``operations`` that are the same at all points of a row, found once for each.
-    ``shared``: those of a reduction's values that some axis of results does not tell apart, as (axes that do, whether
-    anything is read for the values, operations).
+    ``shared``: those of a reduction's values that some axis of results does not tell apart.
     """
 
     reduces: bool
@@ -136,7 +145,7 @@ class Phase:
     reused: tuple[str, ...] = ()
     gathered: tuple[tuple[str, int], ...] = ()
     of_rows: tuple[tuple[str, int], ...] = ()
-    shared: tuple[tuple[frozenset[str], bool, tuple[tuple[str, int], ...]], ...] = ()
+    shared: tuple[Shared, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,9 +252,7 @@ def _of_rows(
     return tuple((name, min(count, every[name])) for name, count in found.items() if every.get(name, 0))
 
 
-def _shared(
-    nodes: Mapping[Value, None], op: TensorOp, counts: tuple[tuple[str, int], ...]
-) -> tuple[tuple[frozenset[str], bool, tuple[tuple[str, int], ...]], ...]:
+def _shared(nodes: Mapping[Value, None], op: TensorOp, counts: tuple[tuple[str, int], ...]) -> tuple[Shared, ...]:
     """Of the operations counted in `counts`, those that `Phase.shared` tells."""
     if any(axis.role == "row" for axis in op.axes):
         return ()
@@ -254,13 +261,13 @@ def _shared(
     for node in nodes:
         axes = axes_of(node)
         if not spatial <= axes and _operation(node, op):
-            alike.setdefault((axes, bool(loads(node))), []).append(node)
+            alike.setdefault((axes, not (is_float(node.dtype) or loads(node))), []).append(node)
     found = []
-    for (axes, reads), some in alike.items():
+    for (axes, places), some in alike.items():
         own = [(name, min(count, left.get(name, 0))) for name, count in count_operations(tuple(some), (), op)]
         left |= {name: left[name] - count for name, count in own if name in left}
         if kept := tuple((name, count) for name, count in own if count > 0):
-            found.append((axes, reads, kept))
+            found.append(Shared(axes, places, kept))
     return tuple(found)
 
 

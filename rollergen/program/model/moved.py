@@ -165,13 +165,13 @@ def _point_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
 
 def _shared_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
     """What each point of a register tile saves of the operations that it has in common with others: a compiler does
-    these once where the loops over the tile are unrolled.  Numbers of places that are the same in all lanes are no
-    vectors, and take no time beside these."""
+    these once where the loops over the tile are unrolled.  Whole numbers of places that are the same in all lanes are
+    no vectors, and take no time beside these."""
     saved: Number = 0
     lanes = {loop.axis for loop in nest.loops if loop.kind == LANE}
-    for axes, reads, operations in phase.shared:
+    for axes, places, operations in phase.shared:
         each: Number = 0
-        if reads or lanes <= axes:
+        if not places or lanes <= axes:
             each = 1 / nest.product(partial(_is_alike, nest, axes))
         saved = saved + _slots_of(operations, costs) * (1 - each)
     return saved
