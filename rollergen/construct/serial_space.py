@@ -29,7 +29,7 @@ from rollergen.program.assemble.contraction import accumulator_dtype, contractio
 from rollergen.program.assemble.levels import reuses
 from rollergen.program.assemble.nest import ceil_div, is_batch
 from rollergen.program.assemble.plan import ContractionPlan, Size
-from rollergen.program.loops import asked_ahead, is_asked_ahead, panel_part
+from rollergen.program.loops import panel_part, prefetched_lines, prefetches_lines
 from rollergen.program.model import least_seconds, predict_stage, price_batch, price_stages
 from rollergen.program.model.limiters.limit import TAKES_TURNS
 from rollergen.program.rprogram import SERIAL, Stage
@@ -76,7 +76,7 @@ def _prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) ->
         if structure.staged or structure.variant.roles.taps:
             continue
         (stage,) = plain.own
-        for asking in (_asking_for_panels(stage, structure.variant.roles.n), _asking_ahead(stage, device)):
+        for asking in (_prefetching_panels(stage, structure.variant.roles.n), _prefetching_lines(stage, device)):
             if asking is not None:
                 found.append((structure, plain, asking))
     if not found:
@@ -88,7 +88,7 @@ def _prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) ->
             yield one
 
 
-def _asking_for_panels(stage: Stage, n: str | None) -> Stage | None:
+def _prefetching_panels(stage: Stage, n: str | None) -> Stage | None:
     """The stage with each panel's next one asked for; None where tiles do not share panels, or too few do to ask for
     all of one."""
     panels = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == n]
@@ -98,7 +98,7 @@ def _asking_for_panels(stage: Stage, n: str | None) -> Stage | None:
     return asking if all_of_it else None
 
 
-def _asking_ahead(stage: Stage, device: Device) -> Stage | None:
+def _prefetching_lines(stage: Stage, device: Device) -> Stage | None:
     """The stage with lines asked for ahead of the steps of its reduction; None where its loops do not allow it, or it
     waits for memory alone, which hardware's prefetchers keep busy.
 
@@ -109,7 +109,7 @@ def _asking_ahead(stage: Stage, device: Device) -> Stage | None:
     if not serial or len(stage.op.reductions) != 1:
         return None
     asking = replace(stage, prefetch=serial[-1])
-    if not (is_asked_ahead(asking) and asked_ahead(asking)):
+    if not (prefetches_lines(asking) and prefetched_lines(asking)):
         return None
     limiters = predict_stage(stage, device).limiters
     memory = sum(one.seconds for one in limiters if one.how == TAKES_TURNS)
@@ -203,7 +203,7 @@ class Structure:
 
     def candidate(self, stage: Stage, device: Device, seconds: float) -> Candidate:
         """A program of this structure with its copies; ``seconds``: the price of all."""
-        prefetched = ", lines asked for ahead" if is_asked_ahead(stage) else ", next panel prefetched"
+        prefetched = ", lines asked for ahead" if prefetches_lines(stage) else ", next panel prefetched"
         variant = self.name + (prefetched if stage.prefetch >= 0 else "")
         temporaries: tuple[Buffer, ...] = tuple(copy.output for copy in self.packing.copies)
         return Candidate(variant, (stage,), temporaries, seconds, before=pending_copies(self.packing.copies, device))

@@ -14,7 +14,7 @@ from rollergen.gate.footprint import building, calling
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
-from rollergen.program.loops import AHEAD_BYTES, chain_lengths, is_asked_ahead
+from rollergen.program.loops import AHEAD_BYTES, chain_lengths, panel_part, prefetches_lines
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.model.prediction import predict
 from rollergen.program.model.price import StagePrediction
@@ -223,10 +223,11 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append(_copy_text(stage, copy))
     said += [_kept_text(kept_row, device) for kept_row in stage.kept_rows]
     said += [f"tail of {axis}: {kind}" for axis, kind in stage.guards]
-    if is_asked_ahead(stage):
+    if prefetches_lines(stage):
         said.append(f"lines are asked for {AHEAD_BYTES} bytes ahead of their use")
     elif stage.prefetch >= 0:
-        what = "the next row is" if stage.op.reductions else "what the next row takes is"
+        panel = "panel" if panel_part(stage) is not None else "row"
+        what = f"the next {panel} is" if stage.op.reductions else "what the next row takes is"
         said.append(f"{what} fetched while this one is computed")
     if stage.store.streaming:
         said.append("stores bypass the caches")

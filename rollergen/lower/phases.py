@@ -27,7 +27,7 @@ from rollergen.lower.matrix_chains import write_matrix_chain
 from rollergen.lower.nan_tests import look_for_nan
 from rollergen.lower.place import Place, Registers, conjunction, is_uniform
 from rollergen.lower.positions import start_places
-from rollergen.lower.prefetching import ask_ahead, ask_for_result, fetch_next
+from rollergen.lower.prefetching import ask_for_result, fetch_next, prefetch_lines
 from rollergen.lower.scans import write_scans
 from rollergen.lower.stores import (
     Kept,
@@ -41,7 +41,7 @@ from rollergen.lower.stores import (
 )
 from rollergen.lower.trips import first_trip
 from rollergen.lower.writer import Writer
-from rollergen.program.loops import is_asked_ahead, panel_part
+from rollergen.program.loops import panel_part, prefetches_lines
 from rollergen.program.matrix_chains import is_matrix_chain
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, KeptRow
 
@@ -218,7 +218,7 @@ def _reduce(
         scope = point_scope(here)
         reductions.update(out, scope, acc, evaluate_all(out, scope, bodies))
         if number == len(nest.op.reductions) - 1:
-            if nest.stage.prefetch >= 0 and part is None and not is_asked_ahead(nest.stage):
+            if nest.stage.prefetch >= 0 and part is None and not prefetches_lines(nest.stage):
                 fetch_next(context, here, used)
             if nest.stage.store.prefetch_distance:
                 ask_for_result(context, here)
@@ -226,8 +226,8 @@ def _reduce(
     part = panel_part(nest.stage)
     if part is not None:
         phase = replace(phase, before=((part.depth, lambda here: fetch_next(context, here, used, part)),))
-    elif is_asked_ahead(nest.stage):
-        phase = replace(phase, before=((nest.stage.prefetch + 1, lambda here: ask_ahead(context, here)),))
+    elif prefetches_lines(nest.stage):
+        phase = replace(phase, before=((nest.stage.prefetch + 1, lambda here: prefetch_lines(context, here)),))
     if acc.tests is not None:
         together = lambda here: look_for_nan(out, here, acc.tests)
         phase = replace(phase, after=((acc.separate[0], together), *phase.after))

@@ -16,10 +16,10 @@ from rollergen.lower.place import Place
 from rollergen.lower.takes import moved, of_one_lane, one_lane
 from rollergen.program.loops import (
     PanelPart,
-    asked_ahead,
     asked_lanes,
-    asked_loops,
     ids_by_lane,
+    line_loops,
+    prefetched_lines,
     prefetched_loads,
     prefetched_takes,
 )
@@ -39,11 +39,11 @@ def fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: Pane
         out.prefetch_line(nest.parameters[load.buffer.name], first.simplify(out.ranges))
 
 
-def ask_ahead(context: Context, here: Place) -> None:
-    """Asks for what a later iteration of a reduction's loop reads (`loops.asked_ahead`)."""
+def prefetch_lines(context: Context, here: Place) -> None:
+    """Asks for what a later iteration of a reduction's loop reads (`loops.prefetched_lines`)."""
     nest, out, p = context.nest, context.out, context.nest.stage.prefetch
-    for load, iterations in asked_ahead(nest.stage):
-        inside = asked_loops(nest.stage, load)
+    for load, iterations in prefetched_lines(nest.stage):
+        inside = line_loops(nest.stage, load)
         for at in product(*(range(nest.loops[q].extent) for q in inside)):
             changes = {p: here.point[p] + iterations, **{q: Index.of(n) for q, n in zip(inside, at, strict=True)}}
             later = here.bind(changes | {len(nest.loops) - 1: Index()})

@@ -163,12 +163,12 @@ hardware stop.  A row times 4096 x 4096 weights in words, four lines a step, on 
 with 1 KB, 622 with 2, 608 with 4."""
 
 
-def is_asked_ahead(stage: Stage) -> bool:
+def prefetches_lines(stage: Stage) -> bool:
     """Whether the loop to prefetch is one of a reduction, each iteration of which asks for what later ones read."""
     return stage.prefetch >= 0 and stage.op.axis(stage.loops[stage.prefetch].axis).role == "reduce"
 
 
-def asked_ahead(stage: Stage) -> tuple[tuple[Load, int], ...]:
+def prefetched_lines(stage: Stage) -> tuple[tuple[Load, int], ...]:
     """(load, iterations) of what is asked for so many iterations ahead: panels that are read once, of which each
     iteration of the loop to prefetch reads several lines, all behind those of the one before.
 
@@ -183,7 +183,7 @@ def asked_ahead(stage: Stage) -> tuple[tuple[Load, int], ...]:
     asked: list[tuple[Load, int]] = []
     for some in found.values():
         size = ITEMSIZE[some[0].dtype]
-        vectors = sum(prod(stage.loops[p].extent for p in asked_loops(stage, load)) for load in some)
+        vectors = sum(prod(stage.loops[p].extent for p in line_loops(stage, load)) for load in some)
         read, step = vectors * lane.extent * size, some[0].offset().coefficient(loop.axis) * loop.stride * size
         again = any(loop.kind == SERIAL and loop.axis not in some[0].axes() for loop in stage.loops)
         if not again and np.all(read == step) and np.all(step >= 2 * _LINE_BYTES):  # of a program, or each of a batch
@@ -191,7 +191,7 @@ def asked_ahead(stage: Stage) -> tuple[tuple[Load, int], ...]:
     return tuple(asked)
 
 
-def asked_loops(stage: Stage, load: Load) -> tuple[int, ...]:
+def line_loops(stage: Stage, load: Load) -> tuple[int, ...]:
     """The unrolled loops inside that to prefetch, by position, each iteration of which reads the load elsewhere."""
     inside = range(stage.prefetch + 1, len(stage.loops))
     return tuple(p for p in inside if stage.loops[p].kind == UNROLL and stage.loops[p].axis in load.axes())

@@ -14,7 +14,7 @@ from rollergen.errors import ProgramError
 from rollergen.explain.explanation import decisions
 from rollergen.options import BuildOptions
 from rollergen.program.check import check
-from rollergen.program.loops import AHEAD_BYTES, is_asked_ahead
+from rollergen.program.loops import AHEAD_BYTES, prefetches_lines
 from rollergen.program.model import predict_stage
 from rollergen.program.rprogram import SERIAL
 from tests.agreement.readers import interpreted, run_opencl
@@ -43,7 +43,7 @@ def limiter(program, name):
 
 def test_words_of_many_weights_are_asked_for():
     stage = words(4096, 4096).program.stages[-1]
-    assert is_asked_ahead(stage)
+    assert prefetches_lines(stage)
     assert f"lines are asked for {AHEAD_BYTES} bytes ahead of their use" in decisions(stage, AVX512)
     without = BuildOptions(shapes=replace(OPTIONS.shapes, prefetch=False))
     assert words(4096, 4096, without).program.stages[-1].prefetch == -1
@@ -53,14 +53,14 @@ def test_words_of_many_weights_are_asked_for():
 def test_panels_of_floats_are_where_arithmetic_takes_as_long_as_memory(rows, asked):
     product = rg.ops.matmul(rg.tensor("x", (rows, 4096)), rg.tensor("w", (4096, 4096), constant=True))
     stage = construct(cuts(product, AVX512, OPTIONS, None)[0], AVX512, OPTIONS, top_k=1)[0].program.stages[-1]
-    assert (stage.prefetch >= 0 and is_asked_ahead(stage)) is asked
+    assert (stage.prefetch >= 0 and prefetches_lines(stage)) is asked
 
 
 def test_panels_that_are_read_again_are_not():
     product = rg.ops.matmul(rg.tensor("x", (128, 4096)), rg.tensor("w", (4096, 1024), constant=True))
     for one in construct(cuts(product, AVX512, OPTIONS, None)[0], AVX512, OPTIONS, top_k=6):
         stage = one.program.stages[-1]
-        assert not (stage.prefetch >= 0 and is_asked_ahead(stage))
+        assert not (stage.prefetch >= 0 and prefetches_lines(stage))
 
 
 def test_all_lines_of_a_later_step_are_asked_for_but_no_single_ones():

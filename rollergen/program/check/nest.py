@@ -8,7 +8,7 @@ from math import prod
 from rollergen.errors import ProgramError
 from rollergen.expr.tensor_op import Axis
 from rollergen.hal.spec import Device
-from rollergen.program.loops import OVERLAP, asked_ahead, is_asked_ahead, panel_part, prefetched_takes, tile_of
+from rollergen.program.loops import OVERLAP, panel_part, prefetched_lines, prefetched_takes, prefetches_lines, tile_of
 from rollergen.program.rprogram import GRID, GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Loop, Stage
 
 _RANK = {GRID: 0, GROUP: 1, THREAD: 1, SERIAL: 2, UNROLL: 2, LANE: 3}
@@ -69,12 +69,12 @@ def _rising(item: tuple[int, Loop]) -> tuple[int, int]:
 
 def _check_prefetch(stage: Stage, axes: Mapping[str, Axis]) -> None:
     """The loop to prefetch runs over rows that one thread computes one after the other, in several reductions each, or
-    panels that several register tiles share, or over rows of takes; or it is one of a reduction (`asked_ahead`)."""
+    panels that several register tiles share, or over rows of takes; or it is a reduction's (`prefetched_lines`)."""
     p = stage.prefetch
     if p == -1:
         return
-    if 0 <= p < len(stage.loops) and is_asked_ahead(stage):
-        return _check_asked_ahead(stage)
+    if 0 <= p < len(stage.loops) and prefetches_lines(stage):
+        return _check_prefetched_lines(stage)
     rows = [q for q, loop in enumerate(stage.loops) if loop.kind == SERIAL and axes[loop.axis].role == "spatial"]
     if p not in rows:
         raise refuse(stage, f"prefetch is {p}; expected -1, or the position of a serial loop of a spatial axis: {rows}")
@@ -99,7 +99,7 @@ def _check_prefetch(stage: Stage, axes: Mapping[str, Axis]) -> None:
         )
 
 
-def _check_asked_ahead(stage: Stage) -> None:
+def _check_prefetched_lines(stage: Stage) -> None:
     """Behind a reduction's loop whose iterations ask for what later ones read come only loops that are written out."""
     p = stage.prefetch
     behind = sorted({loop.kind for loop in stage.loops[p + 1 :]} - {UNROLL, LANE})
@@ -110,7 +110,7 @@ def _check_asked_ahead(stage: Stage) -> None:
             f"{stage.threads} threads and {len(stage.op.reductions)} reductions; expected a serial loop with unrolled "
             "and lane loops inside, one thread and one reduction",
         )
-    if not asked_ahead(stage):
+    if not prefetched_lines(stage):
         raise refuse(
             stage,
             f"prefetch is {p}, a loop of a reduction; expected one of which each step reads several lines of a panel, "

@@ -5,14 +5,14 @@ from __future__ import annotations
 from rollergen.expr.values import loads
 from rollergen.hal.spec import Device
 from rollergen.program.loops import (
-    asked_ahead,
     asked_lanes,
-    asked_loops,
     ids_by_lane,
-    is_asked_ahead,
+    line_loops,
     panel_part,
+    prefetched_lines,
     prefetched_loads,
     prefetched_takes,
+    prefetches_lines,
 )
 from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs
@@ -73,10 +73,10 @@ def _prefetches(nest: Nest) -> Number:
     if not nest.stage.op.reductions:
         takes = [(len(asked_lanes(nest.stage, take)), take) for take in prefetched_takes(nest.stage)]
         return sum(lanes + (lanes if ids_by_lane(nest.stage, take) else 1) for lanes, take in takes) * points
-    if is_asked_ahead(nest.stage):
+    if prefetches_lines(nest.stage):
         positions = nest.in_thread()
         before = [p for p in positions if p <= nest.stage.prefetch]
-        return sum(nest.passed((*before, *asked_loops(nest.stage, load))) for load, _ in asked_ahead(nest.stage))
+        return sum(nest.passed((*before, *line_loops(nest.stage, load))) for load, _ in prefetched_lines(nest.stage))
     asked = len(prefetched_loads(nest.stage, loads(*nest.stage.op.reductions[-1].bodies)))
     part = panel_part(nest.stage)
     if part is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.program.loops import asked_ahead, is_asked_ahead, panel_part, shared_panels
+from rollergen.program.loops import panel_part, prefetched_lines, prefetches_lines, shared_panels
 from rollergen.program.model.access import turns_alone
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.limiters.bandwidth import caches_of
@@ -36,7 +36,7 @@ def exposed_misses(
         panels = shared_panels(nest.stage) if costs.walk_panel_clocks else ()
         clocks = _column_walks(device, costs, work, reuse, per_step, misses, ahead, squares, panels)
         found.append(("column walks", waves.per_unit * clocks, ADDS))
-    asked = _asked_ahead(nest)
+    asked = _prefetched_lines(nest)
     for number, tlb in enumerate(device.tlbs):
         clocks = 0
         fetched = reuse.of_line(tlb.page_bytes).fetched(tlb_cache(tlb), costs)
@@ -48,11 +48,11 @@ def exposed_misses(
     return found
 
 
-def _asked_ahead(nest: Nest) -> set[int]:
+def _prefetched_lines(nest: Nest) -> set[int]:
     """Numbers of the loads whose lines, and so their pages, are asked for ahead of their use."""
-    if not is_asked_ahead(nest.stage):
+    if not prefetches_lines(nest.stage):
         return set()
-    return {nest.stage.op.loads().index(load) for load, _ in asked_ahead(nest.stage)}
+    return {nest.stage.op.loads().index(load) for load, _ in prefetched_lines(nest.stage)}
 
 
 def _column_walks(
