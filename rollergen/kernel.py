@@ -67,7 +67,7 @@ class Kernel:
     ) -> None:
         self.device = device
         self._growth, self._references = lru_cache(maxsize=1)(growth), references  # growth constructs again
-        self.proposed = tuple(candidates)
+        self.outcomes = tuple(candidates)
         self.signature = Signature(chosen.program.inputs, chosen.program.outputs)
         self._updates = self.signature.updates
         self._chosen, self._cuts = chosen, tuple(cuts)
@@ -84,11 +84,11 @@ class Kernel:
 
     @cached_property
     def candidates(self) -> tuple[Outcome, ...]:
-        """All programs of the build in the model's order, with their sources.  (``proposed`` has them as the build left
-        them: where nothing was measured, only the chosen one is written.)"""
+        """All programs of the build in the model's order, with their sources.  (``outcomes`` has them as the build left
+        them: where nothing was measured, the chosen one alone has its source.)"""
         from rollergen.measure.profiler import written_out
 
-        return written_out(self.proposed, self.device)
+        return written_out(self.outcomes, self.device)
 
     @property
     def program(self) -> RProgram:
@@ -98,7 +98,7 @@ class Kernel:
     @property
     def place(self) -> int:
         """The chosen program's place among `candidates`, from 0."""
-        return next(number for number, one in enumerate(self.proposed) if one is self._chosen)
+        return next(number for number, one in enumerate(self.outcomes) if one is self._chosen)
 
     @property
     def cuts(self) -> tuple[str, ...]:
@@ -306,7 +306,7 @@ class Kernel:
         """The facts of `explain` that are quick to find: all that short explanations and plots show."""
         from rollergen.explain.explanation import explanation
 
-        facts = explanation(self._chosen, self.proposed, self.device, self._cuts)
+        facts = explanation(self._chosen, self.outcomes, self.device, self._cuts)
         if presence := language(self.language).mismatch(self.device):
             facts["presence"] = presence
         return {"signature": str(self.signature), "language": self.language, **facts}
@@ -340,7 +340,7 @@ class Kernel:
         from rollergen.bundle.references import self_tests
         from rollergen.bundle.write import save
 
-        count = len(self.proposed)
+        count = len(self.outcomes)
         if candidate is not None and not (type(candidate) is int and 0 <= candidate < count):
             raise ArgumentError(f"candidate is {shown(candidate)}; expected None or an integer from 0 to {count - 1}")
         candidates = self.candidates  # once: another thread may write them, too

@@ -92,7 +92,7 @@ def show(kernel: Kernel, checked: dict[str, Any] | None, whole: bool, with_sourc
 
 def candidates_table(kernel: Kernel) -> Table:
     table = Table("rank", "block tile", "predicted", "measured", "device time", "state", title="candidates")
-    for outcome in kernel.proposed:
+    for outcome in kernel.outcomes:
         tile = " then ".join(tile_text(block_tile(stage)) for stage in outcome.program.stages)
         state = "chosen" if outcome.program is kernel.program else outcome.state
         if outcome.problems:

@@ -66,7 +66,7 @@ class Stored:
             }
             for step, kernel in made
         ]
-        parts = tuple(Made(one.proposed, one.place, one.cuts) for one in kernels)
+        parts = tuple(Made(one.outcomes, one.place, one.cuts) for one in kernels)
         self._cache.keep(Whole({"last": sorted(last), "steps": rows}, parts))
 
     def _definitions(self, last: Collection[str]) -> Callable[[], dict[str, Step]]:

@@ -45,14 +45,14 @@ def test_what_is_left_unwritten_is_what_would_have_been_proposed():
 def test_the_store_keeps_what_is_unwritten_so_and_gives_it_under_other_names(emitted):
     first = rg.build(product(), "v100", profile=False, top_k=3)
     found, other = rg.build(product(), "v100", profile=False, top_k=3), rg.build(product("y"), "v100", profile=False, top_k=3)
-    assert len(emitted) == 1 and [one.unwritten for one in found.proposed] == [False, True, True]
+    assert len(emitted) == 1 and [one.unwritten for one in found.outcomes] == [False, True, True]
     assert found.candidates == first.candidates and found.source == first.source
     assert other.candidates == rg.build(product("y"), "v100", profile=False, cache=False, top_k=3).candidates
 
 
 def test_one_that_cannot_be_written_later_says_why_and_the_kernel_is_saved_all_the_same(monkeypatch, drops_allowed, tmp_path):
     kernel, right = rg.build(product(), "v100", profile=False, cache=False, top_k=3), WRITING.emit_all
-    second = kernel.proposed[1].program
+    second = kernel.outcomes[1].program
 
     def failing(programs, *given):
         if second in programs:
