@@ -132,11 +132,9 @@ def panel_part(stage: Stage) -> PanelPart | None:
 
 
 def shared_panels(stage: Stage) -> tuple[int, ...]:
-    """The loads, by number, of panels of several vectors that tiles of another axis share, one after the other."""
+    """The loads, by number, of panels along the lanes that tiles of another axis share, one after the other."""
     lane, copied = stage.loops[-1] if stage.loops else None, {copy.load for copy in stage.copies}
     if lane is None or lane.kind != LANE or len(stage.op.of_role("reduce")) != 1:
-        return ()
-    if not any(loop.axis == lane.axis for _, loop in stage.of_kind(UNROLL)):
         return ()
     inside = stage.loops[: stage.accumulator.at_loop]
     tiled = {one.axis for one in inside if one.kind == SERIAL and stage.op.axis(one.axis).role == "spatial"}
