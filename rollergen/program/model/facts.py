@@ -118,9 +118,7 @@ def _just_an_axis(index: Index) -> str | None:
 
 
 class Shared(NamedTuple):
-    """Operations (name, count) on values that the ``axes`` tell apart; ``places``: these are whole numbers that come of
-    places alone."""
-
+    """(name, count) of operations on what the ``axes`` tell apart; ``places``: whole numbers of places alone."""
     axes: frozenset[str]
     places: bool
     operations: tuple[tuple[str, int], ...]
@@ -266,8 +264,7 @@ def _shared(nodes: Mapping[Value, None], op: TensorOp, counts: tuple[tuple[str, 
     for (axes, places), some in alike.items():
         own = [(name, min(count, left.get(name, 0))) for name, count in count_operations(tuple(some), (), op)]
         left |= {name: left[name] - count for name, count in own if name in left}
-        if kept := tuple((name, count) for name, count in own if count > 0):
-            found.append(Shared(axes, places, kept))
+        found.append(Shared(axes, places, tuple(own)))
     return tuple(found)
 
 
@@ -319,9 +316,8 @@ def _operation(node: Value, op: TensorOp | None) -> str:
         return ""
     if isinstance(node, IndexValue):
         return "index"
-    if isinstance(node, Select):
-        return "select"
-    return "cast" if low_bits(node) is None else "lookup"
+    cast = "cast" if low_bits(node) is None else "lookup"
+    return "select" if isinstance(node, Select) else cast
 
 
 def range_of(index: Index, spans: Mapping[str, Number]) -> Number:
