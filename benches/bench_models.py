@@ -1,9 +1,10 @@
-"""Whole models beside torch and ONNX Runtime on one core: ``bench_models.py [--device v100] [NAME ...]``.
+"""Whole models beside torch and ONNX Runtime:
+``bench_models.py [--device v100] [--batch N] [--all-cores] [NAME ...]``.
 
-The networks of `benches.networks`, float32, batch 1.  Every layer is checked against float64 and the result against
-torch's in float64, then calls of all libraries are timed in turns: medians, and medians of the ratios of one turn.
-With ``--device`` nothing runs: how long it takes to construct all kernels, imports and store apart, and their
-prediction.  ``chrt -r 5`` before the command keeps other programs away.
+The networks of `benches.networks`, float32, on one core, a batch of one unless asked otherwise.  Every layer is checked
+against float64 and the result against torch's in float64, then calls of all libraries are timed in turns: medians, and
+medians of the ratios of one turn.  With ``--device`` nothing runs: how long it takes to construct all kernels, imports
+and store apart, and their prediction.  ``chrt -r 5`` before the command keeps other programs away.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 # ruff: noqa: E402
 import argparse
 import io
-import os
 import sys
 import time
 import warnings
@@ -19,10 +19,12 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
-os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benches.cores import bind
+
+ALL_CORES = "--all-cores" in sys.argv
+CORES = bind(every=ALL_CORES)
 
 from benches.names import with_networks
 
@@ -32,6 +34,8 @@ def asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", help="one that need not be present: construct and predict alone")
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--batch", type=int, default=1, help="so many pictures, texts or sequences a call")
+    parser.add_argument("--all-cores", action="store_true", help="every core and as many threads, instead of one")
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--no-profile", action="store_true", help="the model's first choices")
     return with_networks(parser)
@@ -46,15 +50,17 @@ import torch
 import rollergen as rg
 from benches.networks import NETWORKS, network
 from benches.results import keep
+from benches.timing import settle
 from rollergen.importers.torch_models import imported
 
 Row = dict[str, Any]
 DEVICES_NAME = "models_on"
 
 
-def measured(name: str, rounds: int, inductor: bool, profile: bool) -> Row:
+def measured(name: str, batch: int, rounds: int, inductor: bool, profile: bool) -> Row:
     """One network beside the libraries."""
-    module, (x,) = network(name)
+    module, (one_sample,) = network(name)
+    x = _repeated(one_sample, batch)
     with torch.no_grad():
         want = module.double()(x.double() if x.is_floating_point() else x)
         module.float()
@@ -88,6 +94,11 @@ def measured(name: str, rounds: int, inductor: bool, profile: bool) -> Row:
     return row | {"over the best": round(best / median(times["rollergen"]), 3)}
 
 
+def _repeated(x: torch.Tensor, batch: int) -> torch.Tensor:
+    """So many samples, each turned along its last axis, along ``x``'s axis of one element."""
+    return torch.cat([x.roll(shift, -1) for shift in range(batch)], x.shape.index(1))
+
+
 def _onnxruntime(module: Any, x: torch.Tensor) -> dict[str, Any]:
     try:
         import onnxruntime
@@ -98,7 +109,7 @@ def _onnxruntime(module: Any, x: torch.Tensor) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         torch.onnx.export(module, (x,), file, dynamo=False, opset_version=17)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = len(CORES), 1
     session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
     given = {session.get_inputs()[0].name: x.numpy()}
     return {"onnxruntime": lambda: session.run(None, given)}
@@ -114,12 +125,14 @@ def _inductor(module: Any, x: torch.Tensor) -> Any:
 
 
 def _in_turns(calls: dict[str, Any], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each call in each round."""
+    """Seconds of each call in each round; with several threads each begins where nobody else's spin."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
     for _ in range(rounds):
         for name, call in calls.items():
+            if len(CORES) > 1:
+                settle()
             start = time.perf_counter()
             call()
             times[name].append(time.perf_counter() - start)
@@ -146,6 +159,10 @@ def constructed(name: str, device: str) -> Row:
     }  # fmt: skip
 
 
+def kept_name(batch: int) -> str:
+    return "models" + (f"_batch_{batch}" if batch > 1 else "") + ("_all_cores" if ALL_CORES else "")
+
+
 def main() -> int:
     arguments = asked()
     rows = []
@@ -153,13 +170,17 @@ def main() -> int:
         if arguments.device:
             rows.append(constructed(name, arguments.device))
         else:
-            rows.append(measured(name, arguments.rounds, not arguments.no_inductor, not arguments.no_profile))
+            rows.append(
+                measured(
+                    name, arguments.batch, arguments.rounds, not arguments.no_inductor, not arguments.no_profile
+                )
+            )
         print(rows[-1], flush=True)
         if arguments.device:
             keep(f"{DEVICES_NAME}_{arguments.device}", {"rows": rows})
         else:
             mean = geometric_mean(row["over the best"] for row in rows)
-            keep("models", {"rows": rows, "mean over the best": round(mean, 3)})
+            keep(kept_name(arguments.batch), {"rows": rows, "mean over the best": round(mean, 3)})
     return 0
 
 

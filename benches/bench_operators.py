@@ -21,16 +21,15 @@ it has ended, which measures nothing (``--again``: all anew).  Exits with 1 wher
 # ruff: noqa: E402
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
-ALL_CORES = "--all-cores" in sys.argv
-CORES = sorted(os.sched_getaffinity(0)) if ALL_CORES else [max(os.sched_getaffinity(0))]
-for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = str(len(CORES))
-os.sched_setaffinity(0, CORES)
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benches.cores import bind
+
+ALL_CORES = "--all-cores" in sys.argv
+CORES = bind(every=ALL_CORES)
 
 import argparse
 

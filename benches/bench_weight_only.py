@@ -16,14 +16,14 @@ where an aim is missed.
 # ruff: noqa: E402
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
-for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
-os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benches.cores import bind
+
+bind()
 
 from collections.abc import Callable
 from dataclasses import dataclass
