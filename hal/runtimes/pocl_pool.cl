@@ -1,6 +1,6 @@
 /* Work-groups dealt among the calling thread and threads that wait for it, on x86-64 under Linux: compiled by PoCL,
- * whose kernels these call.  A launch's groups are taken one by one from a counter, by whoever is free; the caller never waits
- * for a thread that has not joined.  OpenCL C refuses function pointers and system calls: both are instructions.
+ * whose kernels these call.  A launch's groups are taken from a counter by whoever is free; the caller never waits for
+ * a thread that has not joined.  OpenCL C refuses function pointers and system calls: both are instructions.
  */
 typedef unsigned long word;
 
@@ -20,6 +20,7 @@ struct pool {
     word once; /* threads return instead of waiting: at the first launch, by which PoCL makes their code */
     word spin, wake; /* ticks: how long threads wait awake; how much work is worth waking those that sleep */
     word owed;       /* ticks of jobs that were begun while some slept */
+    word parts;      /* who is free takes one in so many of the groups that are left */
     word apart[8], generation; /* of jobs; threads sleep on its lower half */
     word apart_too[8], sleepers;
     word apart_from_gate[8], gate; /* CLOSED between jobs, and how many threads are inside */
@@ -66,14 +67,29 @@ static void call(global struct launch *launch, word group)
           "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
 }
 
+/* How many groups, from `first` on, are the asker's: many to begin with, as a counter that two cores write costs more
+ * than a short group; at the end single ones, so that all end together. */
+static word deal(global struct launch *launch, word parts, word *first)
+{
+    word count;
+    *first = READ(&launch->next);
+    do {
+        word left = launch->groups - *first;
+        count = left < parts ? left > 0 : left / parts;
+    } while (count && !__atomic_compare_exchange_n(&launch->next, first, *first + count, 0, __ATOMIC_ACQ_REL,
+                                                   __ATOMIC_ACQUIRE));
+    return count;
+}
+
 /* The launches of a job in order, each begun when the one before is done. */
-static void work(global struct launch *launch, int caller)
+static void work(global struct launch *launch, int caller, word parts)
 {
     for (;; ++launch) {
         word groups = launch->groups, mine = 0;
         if (caller || !launch->alone) {
-            for (word group; (group = ADD(&launch->next, 1)) < groups; ++mine)
-                call(launch, group);
+            for (word first, count; (count = deal(launch, launch->alone ? 1 : parts, &first)); mine += count)
+                for (word group = first; group < first + count; ++group)
+                    call(launch, group);
             if (mine)
                 ADD(&launch->done, mine);
         }
@@ -94,7 +110,7 @@ static void do_job(global struct pool *pool, global struct launch *job)
         shared |= !launch->alone;
     } while (!launch++->last);
     if (!shared || __atomic_exchange_n(&pool->lock, 1, __ATOMIC_ACQUIRE)) {
-        work(job, 1);
+        work(job, 1, 1);
         return;
     }
     word begun = ticks();
@@ -105,7 +121,7 @@ static void do_job(global struct pool *pool, global struct launch *job)
         pool->owed = 0;
         futex(&pool->generation, WAKE, ALL);
     }
-    work(job, 1);
+    work(job, 1, pool->parts);
     ADD(&pool->gate, CLOSED);
     while (READ(&pool->gate) != CLOSED)
         breathe();
@@ -133,7 +149,7 @@ kernel void serve_jobs(global struct pool *pool)
         }
         seen = READ(&pool->generation);
         if (!(ADD(&pool->gate, 1) & CLOSED))
-            work((global struct launch *)pool->job, 0);
+            work((global struct launch *)pool->job, 0, pool->parts);
         ADD(&pool->gate, -1);
     }
 }

@@ -33,6 +33,9 @@ _SPIN_TICKS, _WAKE_TICKS = 500_000, 400_000
 counts 2000 to 4000 ticks a microsecond.  In 200 us a caller prepares the next call; waking takes 15 to 30 us of the
 caller's time and the thread comes 40 to 100 us later, so that less work is done sooner alone."""
 
+_PARTS = 4
+"""Who is free takes one in so many of its own share of the groups that are left."""
+
 _CLOSED = 1 << 32
 _WORD, _APART = ctypes.c_size_t, ctypes.c_size_t * 8
 _FUNCTION = ctypes.CFUNCTYPE(None)
@@ -56,7 +59,7 @@ class _State(ctypes.Structure):
     """``struct pool`` of the text."""
 
     _fields_ = (
-        ("job", _WORD), ("once", _WORD), ("spin", _WORD), ("wake", _WORD), ("owed", _WORD),
+        ("job", _WORD), ("once", _WORD), ("spin", _WORD), ("wake", _WORD), ("owed", _WORD), ("parts", _WORD),
         ("apart", _APART), ("generation", _WORD), ("apart_too", _APART), ("sleepers", _WORD),
         ("apart_from_gate", _APART), ("gate", _WORD), ("apart_from_lock", _APART), ("lock", _WORD),
     )  # fmt: skip
@@ -84,6 +87,7 @@ class Pool:
         """Without threads: those of a parent process are not this one's."""
         ctypes.memset(ctypes.byref(self._state), 0, ctypes.sizeof(self._state))
         self._state.spin, self._state.wake, self._state.gate = _SPIN_TICKS, _WAKE_TICKS, _CLOSED
+        self._state.parts = _PARTS * (self._threads + 1)
         self._starting, self._started = threading.Lock(), False
 
     def job(self, launches: Sequence[WorkGroups]) -> Callable[[], None]:
@@ -139,7 +143,7 @@ def _pool(runtime: OpenCLRuntime) -> Pool | None:
         module = runtime.compile(text, alone=(True,))
     except BuildError:
         return None
-    state, job, found = _State(once=True, gate=_CLOSED), _Launch(alone=True, last=True), ctypes.c_size_t()
+    state, job, found = _State(once=True, gate=_CLOSED, parts=1), _Launch(alone=True, last=True), ctypes.c_size_t()
     for entry, arguments in (("run_job", (state, job)), ("serve_jobs", (state,)), ("find_call", (found,))):
         kernel = module.kernel(entry)
         runtime.set_arguments(kernel, [runtime.wrap(np.frombuffer(one, np.uint8)) for one in arguments])  # type: ignore[call-overload]

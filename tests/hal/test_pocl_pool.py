@@ -92,12 +92,13 @@ def test_groups_take_their_turns_from_either_end(module, pool, groups, backwards
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-def test_each_group_of_a_launch_that_is_shared_runs_once_from_either_end(module, pool, backwards):
+@pytest.mark.parametrize("groups", [1, 2, 15, 16, 17, 33, GROUPS])
+def test_each_group_of_a_launch_that_is_shared_runs_once_from_either_end(module, pool, groups, backwards):
     counts = np.zeros(GROUPS, np.int32)
-    run = pool.job([launch(module, "count", GROUPS, counts)._replace(backwards=backwards)])
-    for call in range(1, 20):
+    run = pool.job([launch(module, "count", groups, counts)._replace(backwards=backwards)])
+    for call in range(1, CALLS):
         run()
-        assert (counts == call).all()
+        assert (counts[:groups] == call).all() and not counts[groups:].any()
 
 
 @pytest.mark.parametrize("alone", [(False, False), (True, False), (False, True), (True, True)])
