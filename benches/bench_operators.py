@@ -8,8 +8,9 @@ out, and the rest counts (`benches/timing`).  A case's ratio is the smallest, ov
 time over ours; a class' is the mean of its cases' (`benches/operator_cases` names each case's).  Every array begins at
 a cache line, as those do that torch, JAX and TVM allocate; what ours takes in arrays as NumPy's allocator gives them,
 beside libraries that keep theirs, is kept too (`led_ratio`).  The roofline's probes (`benches/roofline_probes`: the
-case's multiply-adds, and its bytes read and written) take turns with them: a case's share of the roofline is their time
-over ours (in the mean at most 1: a probe need not be the fastest way; cases of other dtypes than float32 have none).
+case's multiply-adds and functions, and its bytes read and written) take turns with them: a case's share of the roofline
+is their time over ours (in the mean at most 1: a probe need not be the fastest way; cases of other dtypes than float32
+have none).
 Libraries that are not here are listed with the reason, and one that takes `FAR` times as long as ours with its time: it
 takes no turns.  One core; with ``--all-cores`` every core and as many threads.
 
@@ -80,6 +81,7 @@ from benches.roofline_probes import bound_s, probes
 from benches.timing import Calls, Turns, alone, checked, in_turns, thinned
 from rollergen.expr.canonical import canonicalize
 from rollergen.gate.arrays import aligned_empty
+from rollergen.targets import resolve
 
 MEAN_TARGET, LEAST_CLASS, LEAST_CASE, LEAST_SHARE = 1.3, 1.0, 0.8, 0.75
 LOW, MOST_LOW = 0.9, 5
@@ -116,7 +118,8 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     calls = {name: call for name, call in calls.items() if name not in slower}
     whole = all(array.dtype == np.float32 for array in (*ours.arrays, ours.out))
     out = aligned_empty(ours.out.shape, "float32")
-    roofline = probes(canonicalize(expression).points, ours.arrays, out, len(CORES)) if whole else {}
+    graph, cpu = canonicalize(expression), resolve("cpu")
+    roofline = probes(graph, cpu, ours.arrays, out, len(CORES)) if whole else {}
     probing = {name: probe.call for name, probe in roofline.items()}
     turns = in_turns({**calls, LED: ours.call_led(), **probing}, seconds, len(CORES))
     times = {name: each.again for name, each in turns.items()}

@@ -1,20 +1,31 @@
-"""What a case would take at the roofline of this machine, measured beside it: its multiply-adds from registers, and
-its bytes read and written by nothing but loads and stores, in the same arrays.
+"""What a case would take at the roofline of this machine, measured beside it: its multiply-adds and functions from
+registers, and its bytes read and written by nothing but loads and stores, in the same arrays.
 
-The larger of the two times is the bound.  Neither pays for launches: both repeat within one launch.
+The larger of the two times is the bound.  Neither pays for launches: both repeat within one launch.  Functions are
+timed in sums of their values, less sums without them; divisions and roots are left out, which have a unit of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 from statistics import median
+from typing import Any
 
 import numpy as np
 
+import rollergen as rg
+from rollergen.expr.stages import Graph
+from rollergen.expr.values import axes_of, walk
 from rollergen.hal.probes.host_facts import widest_bits
 from rollergen.hal.probes.microbench import aligned, runner
 from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
+from rollergen.hal.spec import Device
+from rollergen.kernel import Kernel
+from rollergen.program.model.costs import costs_of
+from rollergen.program.model.facts import count_operations
 
 _LEAST_BYTES = 8e6
 """Traffic of one call: some 100 us, so that launching is small beside it."""
@@ -23,6 +34,14 @@ _CHAINS, _STEPS = 10, 400_000
 _STREAMS = 8
 _CHUNK_FLOATS = 256
 """Of the largest array: reads and writes take turns, as a kernel's do (whole pages in turn are slower)."""
+
+
+_ROWS, _TERMS = 128, 4096
+"""Of the sums in which a function is timed, for each thread: some 100 us."""
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "exp": rg.exp, "log": rg.log, "tanh": rg.tanh, "erf": rg.erf, "pow": lambda value: value**1.7,
+}  # fmt: skip
+_PLAIN = "sums without functions"
 
 
 @dataclass(frozen=True)
@@ -34,11 +53,12 @@ class Probe:
 
 
 def probes(
-    points: int, inputs: Sequence[np.ndarray], out: np.ndarray, threads: int
+    graph: Graph, device: Device, inputs: Sequence[np.ndarray], out: np.ndarray, threads: int
 ) -> dict[str, Probe]:
-    """By name: "arithmetic", and "stores", "streamed stores" and "reads" of as many bytes, the fastest of which counts.
+    """By name: "arithmetic"; the functions of the case; and "stores", "streamed stores" and "reads" of as many bytes,
+    the fastest of which counts.
 
-    ``inputs``, ``out``: float32, contiguous; `out` is overwritten.  ``points``: multiply-adds of the case.
+    ``inputs``, ``out``: float32, contiguous; `out` is overwritten.
     """
     lanes = widest_bits() // 32
     runtime = OpenCLRuntime()
@@ -51,19 +71,57 @@ def probes(
     kept = aligned(64 * threads)
     found = {"arithmetic": Probe(
         runner(runtime, module, "arithmetic", [kept, aligned(16)], threads),
-        points / (lanes * _CHAINS * _STEPS * threads),
+        graph.points / (lanes * _CHAINS * _STEPS * threads),
     )}  # fmt: skip
+    found |= _function_probes(function_values(graph, device), threads)
     for name, entry in _MEMORY.items():
         call = runner(runtime, module, entry, [kept, *flat, numbers], threads)
         found[name] = Probe(call, 1 / passes)
     return found
 
 
+def function_values(graph: Graph, device: Device) -> dict[str, float]:
+    """How many values of each of `_FUNCTIONS` the graph asks for, each once.  The exponential of a row's element less
+    the row's largest one, which needs less care, counts as the part of one that the device's spec measures it at."""
+    costs, found = costs_of(device), dict[str, float]()
+    for op in graph.tensor_ops:
+        bodies = [*(body for reduction in op.reductions for body in reduction.bodies), op.result]
+        for node in dict.fromkeys(node for body in bodies for node in walk(body)):
+            for name, _ in count_operations((node,), (), op):
+                part = costs.operation(name) / costs.operation("exp") if name == "exp_below" else 1
+                name = name.removesuffix("_below")
+                if name in _FUNCTIONS:
+                    count = prod(op.extents()[axis] for axis in axes_of(node))
+                    found[name] = found.get(name, 0) + part * count
+    return found
+
+
+def _function_probes(values: Mapping[str, float], threads: int) -> dict[str, Probe]:
+    """Sums of each function's values, and of their arguments alone."""
+    rows = _ROWS * threads
+    given = np.full(rows, 0.25, np.float32), np.linspace(0.25, 0.75, _TERMS, dtype=np.float32)
+    names = (*values, _PLAIN) if values else ()
+    kernels = {name: _sums(_FUNCTIONS.get(name, lambda value: value), rows) for name in names}
+    return {
+        name: Probe(partial(kernel, *given), values.get(name, 0) / (rows * _TERMS))
+        for name, kernel in kernels.items()
+    }
+
+
+def _sums(function: Callable[[Any], Any], rows: int) -> Kernel:
+    x, y, k = rg.tensor("X", (rows,)), rg.tensor("Y", (_TERMS,)), rg.reduce_axis("k", _TERMS)
+    return rg.build(rg.compute((rows,), lambda i: rg.sum(function(x[i] + y[k]), k)), "cpu", profile=False)
+
+
 def bound_s(found: Mapping[str, Probe], times: Mapping[str, Sequence[float]]) -> tuple[str, float]:
-    """(what binds: "arithmetic" or "memory", seconds) from the medians of the probes' times."""
-    seconds = {name: probe.share * median(times[name]) for name, probe in found.items()}
-    memory = min(seconds[name] for name in _MEMORY)
-    return ("arithmetic", seconds["arithmetic"]) if seconds["arithmetic"] > memory else ("memory", memory)
+    """(what binds: "arithmetic", "functions" or "memory", seconds) from the medians of the probes' times."""
+    middle = {name: median(times[name]) for name in found}
+    memory = min(found[name].share * middle[name] for name in _MEMORY)
+    arithmetic = found["arithmetic"].share * middle["arithmetic"]
+    functions = sum(found[name].share * (middle[name] - middle[_PLAIN]) for name in _FUNCTIONS if name in found)
+    if arithmetic + functions <= memory:
+        return "memory", memory
+    return "functions" if functions > arithmetic else "arithmetic", arithmetic + functions
 
 
 def _source(lanes: int, inputs: int) -> str:
