@@ -31,6 +31,10 @@ HOPELESS = 1.5
 CHANCE = 0.02
 """Probability with which chance alone may make the fastest candidate look faster than another one: 7 rounds of 7."""
 
+ALIKE, LEAST_ALIKE = 1.02, 5
+"""A candidate within this factor of the best one in most of at least so many rounds is as good: more rounds would tell
+what no user notices."""
+
 STEADY, WARM_UPS = 1.05, 6
 """Warm-up: runs until one is no longer quicker than the one before by this factor, at most so many."""
 
@@ -114,11 +118,17 @@ def time_all(passed: Sequence[Timed], bench: Bench, progress: Progress) -> None:
 
 
 def settled(alive: Sequence[Timed]) -> bool:
-    """Whether the candidate with the least median beats every other one by more than chance."""
+    """Whether every other candidate is beaten by the one with the least median by more than chance, or like it."""
     if len(alive) == 1:
         return len(alive[0].walls) >= ROUNDS // 2
     best = min(alive, key=lambda one: median(one.walls))
-    return all(chance(best.walls, one.walls) <= CHANCE for one in alive if one is not best)
+    others = [one.walls for one in alive if one is not best]
+    return all(chance(best.walls, walls) <= CHANCE or _alike(best.walls, walls) for walls in others)
+
+
+def _alike(walls: Sequence[float], others: Sequence[float]) -> bool:
+    near = sum(max(a, b) <= ALIKE * min(a, b) for a, b in zip(walls, others, strict=True))
+    return len(walls) >= LEAST_ALIKE and near > len(walls) / 2
 
 
 def chance(quicker: Sequence[float], slower: Sequence[float]) -> float:

@@ -174,6 +174,8 @@ class _Session:
 
     def reading(self, sweep: Callable[[], None] | None) -> Reading:
         wall = self.repeat(1, sweep)
+        if self._timed != self.run:  # a second launch, through a queue, would tell of the queue
+            return Reading(wall, None)
         if sweep is not None:
             sweep()
         return Reading(wall, self.event_seconds())

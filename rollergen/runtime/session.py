@@ -16,7 +16,7 @@ from rollergen.hal.runtimes.pocl_work_groups import WorkGroups
 
 class Reading(NamedTuple):
     """One timing of a call, in seconds: ``wall_s``, by which candidates are ranked, and the device's own ``event_s``,
-    None where its events tell nothing.
+    None where its events tell nothing or there are none (launches without a queue).
 
     On a CPU ``wall_s`` is by the host's clock.  On a GPU both are the device's time of one call among many in a row,
     all of which were enqueued before the first began (`hal/runtimes/held_stream.py`): neither launching from Python

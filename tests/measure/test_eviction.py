@@ -6,7 +6,6 @@ import rollergen as rg
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.gate.gate import Gate
 from rollergen.gate.oracle import expression_oracle
-from rollergen.hal.runtimes.opencl_buffers import BufferRuntime
 from rollergen.measure import eviction
 from rollergen.measure.bench import LocalBench
 from rollergen.measure.eviction import TIMES, Sweep, cached_bytes
@@ -46,8 +45,7 @@ def test_every_timed_run_finds_swept_caches_where_asked_for(caches, least, monke
     bench = local()
     (outcome,) = measure_on(bench, propose([RIGHT], CPU, caches=caches))
     assert outcome.caches == caches and outcome.state == "passed"
-    own = isinstance(bench._executor.runtime, BufferRuntime)  # one run tells both times there
-    assert (len(sweeps) == 0) if not least else len(sweeps) >= (1 if own else 2) * outcome.rounds
+    assert (len(sweeps) == 0) if not least else len(sweeps) >= outcome.rounds
     before = len(sweeps)
     assert bench.repeat(outcome, 5) > 0
     assert len(sweeps) - before == (5 if least else 0)

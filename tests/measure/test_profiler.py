@@ -93,7 +93,8 @@ def test_source_that_does_not_compile_is_a_failed_candidate_not_a_crash(executor
 def test_the_fastest_wins_whatever_the_model_said():
     outcomes = measure(propose([RIGHT, RIGHT, RIGHT], CPU), SlowBut(fast=1), gate())
     assert fastest(outcomes).rank == 1
-    assert outcomes[0].wall_s > DELAY > outcomes[1].wall_s > 0 and 0 < outcomes[1].event_s < DELAY
+    assert outcomes[0].wall_s > DELAY > outcomes[1].wall_s > 0
+    assert outcomes[1].event_s is None or 0 < outcomes[1].event_s < DELAY
 
 
 def test_hopeless_candidates_are_timed_in_few_rounds_only():

@@ -12,7 +12,17 @@ from rollergen.measure.bench import Lost
 from rollergen.measure.bounds import bandwidth_gb_s, doubt, least_seconds, residence
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import fastest, measure_on
-from rollergen.measure.timing import CHANCE, LEAST_ROUNDS, ROUNDS, WARM_UPS, Timed, chance, settled, time_all
+from rollergen.measure.timing import (
+    CHANCE,
+    LEAST_ALIKE,
+    LEAST_ROUNDS,
+    ROUNDS,
+    WARM_UPS,
+    Timed,
+    chance,
+    settled,
+    time_all,
+)  # fmt: skip
 from tests import programs
 from tests.measure.faulty import CPU, RIGHT, sources
 
@@ -58,8 +68,13 @@ def test_a_clear_order_is_settled_in_few_rounds():
 
 
 def test_candidates_that_chance_cannot_tell_apart_are_timed_to_the_end():
-    found, _ = timed(lambda n: 1.0 + n % 2 * 0.1, lambda n: 1.1 - n % 2 * 0.1)
+    found, _ = timed(lambda n: 1.0 + n * 5 % 13 * 0.03, lambda n: 1.0 + (n * 5 + 6) % 13 * 0.03)
     assert [len(one.walls) for one in found] == [ROUNDS, ROUNDS] and not settled(found)
+
+
+def test_candidates_as_quick_as_each_other_in_most_rounds_are_told_apart_no_further():
+    found, _ = timed(lambda n: 1.0 + n % 2 * 0.005, lambda n: 1.005 - n % 2 * 0.005)
+    assert [len(one.walls) for one in found] == [LEAST_ALIKE, LEAST_ALIKE] and settled(found)
 
 
 def test_a_drift_hits_all_candidates_alike():
