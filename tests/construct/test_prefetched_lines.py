@@ -49,9 +49,18 @@ def test_words_of_many_weights_are_asked_for():
     assert words(4096, 4096, without).program.stages[-1].prefetch == -1
 
 
-@pytest.mark.parametrize(("rows", "asked"), [(1, False), (4, False), (10, True)])
-def test_panels_of_floats_are_where_arithmetic_takes_as_long_as_memory(rows, asked):
-    product = rg.ops.matmul(rg.tensor("x", (rows, 4096)), rg.tensor("w", (4096, 4096), constant=True))
+FROM_MEMORY, FROM_THE_SECOND_CACHE = (4096, 4096), (256, 1024)
+
+
+@pytest.mark.parametrize(
+    ("rows", "weights", "asked"),
+    [
+        (1, FROM_MEMORY, False), (4, FROM_MEMORY, False), (10, FROM_MEMORY, True),
+        (1, FROM_THE_SECOND_CACHE, False), (4, FROM_THE_SECOND_CACHE, True),
+    ],
+)  # fmt: skip
+def test_panels_of_floats_are_where_arithmetic_takes_as_long_as_memory_or_a_cache(rows, weights, asked):
+    product = rg.ops.matmul(rg.tensor("x", (rows, weights[0])), rg.tensor("w", weights, constant=True))
     stage = construct(cuts(product, AVX512, OPTIONS, None)[0], AVX512, OPTIONS, top_k=1)[0].program.stages[-1]
     assert (stage.prefetch >= 0 and prefetches_lines(stage)) is asked
 
