@@ -11,6 +11,8 @@ struct launch {
     word last;  /* of the job */
     word backwards; /* from its last group to its first */
     word took;  /* ticks of the job at its call before, kept in its first launch */
+    word timed; /* set in its first launch: each shall say when it ended */
+    word begun, ended; /* ticks; of the job, kept in its first launch, and of this launch */
     word apart[8], next;
     word apart_too[8], done;
 };
@@ -84,6 +86,9 @@ static word deal(global struct launch *launch, word parts, word *first)
 /* The launches of a job in order, each begun when the one before is done. */
 static void work(global struct launch *launch, int caller, word parts)
 {
+    int timed = caller && launch->timed;
+    if (timed)
+        launch->begun = ticks();
     for (;; ++launch) {
         word groups = launch->groups, mine = 0;
         if (caller || !launch->alone) {
@@ -93,10 +98,14 @@ static void work(global struct launch *launch, int caller, word parts)
             if (mine)
                 ADD(&launch->done, mine);
         }
-        if (launch->last)
+        if (launch->last && !timed)
             break;
         while (READ(&launch->done) < groups)
             breathe();
+        if (timed)
+            launch->ended = ticks();
+        if (launch->last)
+            break;
     }
 }
 

@@ -12,9 +12,11 @@ import ctypes
 import os
 import platform
 import threading
+import time
 from _ctypes import dlopen, dlsym
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +52,7 @@ class _Launch(ctypes.Structure):
     _fields_ = (
         ("function", ctypes.c_void_p), ("arguments", ctypes.POINTER(ctypes.c_void_p)), ("context", ctypes.c_void_p),
         ("groups", _WORD), ("alone", _WORD), ("last", _WORD),
-        ("backwards", _WORD), ("took", _WORD),
+        ("backwards", _WORD), ("took", _WORD), ("timed", _WORD), ("begun", _WORD), ("ended", _WORD),
         ("apart", _APART), ("next", _WORD), ("apart_too", _APART), ("done", _WORD),
     )  # fmt: skip
 
@@ -93,6 +95,22 @@ class Pool:
     def job(self, launches: Sequence[WorkGroups]) -> Callable[[], None]:
         """What makes the launches, each begun when the one before is done.  One thread at a time may call it."""
         return self._call(self._run, _Arguments(ctypes.pointer(self._state), self._job(launches)))
+
+    def timed(self, launches: Sequence[WorkGroups]) -> Callable[[], list[float]]:
+        """As `job`; each call gives the seconds of each launch: its share of those of the call, by the processor's
+        ticks, which are read when it ends."""
+        made = self._job(launches)
+        made[0].timed = True
+        run = self._call(self._run, _Arguments(ctypes.pointer(self._state), made))
+
+        def call() -> list[float]:
+            start = time.perf_counter()
+            run()
+            seconds = time.perf_counter() - start
+            ticks = [made[0].begun, *(one.ended for one in made)]
+            return [(after - before) * seconds / (ticks[-1] - ticks[0]) for before, after in pairwise(ticks)]
+
+        return call
 
     def call_with(self, launches: Sequence[WorkGroups], wanted: Sequence[Wanted]) -> Made | None:
         """As `job`, with arrays that it looks at and whose addresses it sets; None where that cannot be."""

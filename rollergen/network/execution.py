@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
@@ -79,16 +79,27 @@ class Execution:
             self._host(step) if kernel is None else self._launched(number, step, kernel)
             for number, (step, kernel) in enumerate(zip(steps, kernels, strict=True))
         ]
-        self._jobs = list(self._together())
+        self._jobs = [run for runs in self._together() for run in self._job(runs)]
 
-    def _together(self) -> Iterator[Callable[[], None]]:
-        """What a call runs: the steps, of which neighbours are one job where each is no more than calls of code."""
-        for joins, runs in groupby(self._runs, self._groups.__contains__):
-            if not joins:
-                yield from runs
-            elif groups := [one for run in runs for one in self._groups[run]]:
-                runtime: Any = executor_for(self._device).runtime
-                yield runtime.pool.job(groups)
+    def _together(self) -> list[list[Callable[[], None]]]:
+        """The steps, in groups of neighbours that are no more than calls of code, and of others."""
+        return [list(runs) for _, runs in groupby(self._runs, self._groups.__contains__)]
+
+    def _launches_of(self, runs: Sequence[Callable[[], None]]) -> list[WorkGroups]:
+        """Of steps that are no more than calls of code."""
+        return [one for run in runs for one in self._groups.get(run, ())]
+
+    def _job(self, runs: list[Callable[[], None]]) -> list[Callable[[], None]]:
+        """What a call runs of one group: all launches as one job, or each step."""
+        if runs[0] not in self._groups:
+            return runs
+        groups = self._launches_of(runs)
+        return [self._pool.job(groups)] if groups else []
+
+    @property
+    def _pool(self) -> Any:
+        runtime: Any = executor_for(self._device).runtime
+        return runtime.pool
 
     def _place(self, places: Places) -> None:
         """Gives each value its memory.  DeviceError on a device whose memory is not the host's."""
@@ -112,14 +123,25 @@ class Execution:
         return self._results()
 
     def timed(self, inputs: Sequence[Any]) -> list[float]:
-        """Seconds of each step in one call that runs them one by one."""
+        """Seconds of each step in one call, launches of neighbouring steps made as one job as in every call."""
+        timed = [self._timed(runs) for runs in self._together()]
         self._take(inputs)
-        clock = [time.perf_counter()]
-        for run in self._runs:
-            run()
-            clock.append(time.perf_counter())
+        found = [seconds for one in timed for seconds in one()]
         self._held.clear()
-        return [after - before for before, after in pairwise(clock)]
+        return found
+
+    def _timed(self, runs: list[Callable[[], None]]) -> Callable[[], list[float]]:
+        """What runs the steps of one group as `_job` does, and gives the seconds of each."""
+        groups = self._launches_of(runs)
+        if not groups:
+            return lambda: [_seconds(run) for run in runs]
+        job, counts = self._pool.timed(groups), [len(self._groups[run]) for run in runs]
+
+        def call() -> list[float]:
+            seconds = iter(job())
+            return [sum(islice(seconds, count)) for count in counts]
+
+        return call
 
     def traced(self, inputs: Sequence[Any]) -> Iterator[tuple[dict[str, np.ndarray], list[np.ndarray]]]:
         """(what a step read, what it made) after each step of one call, valid until the next."""
@@ -322,6 +344,12 @@ class Places:
                 value = Value(temporary(number, buffer.name), buffer.shape, buffer.dtype)
                 self.values[value.name] = value
                 self.lifetimes[value.name] = Lifetime(value.size_bytes, number, number)
+
+
+def _seconds(run: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
 
 
 def _nothing() -> None:

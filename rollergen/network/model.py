@@ -54,8 +54,8 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class ModelTiming:
-    """Medians in seconds: ``wall_s`` of a whole call, ``steps_s`` of each step within calls that run them one by one:
-    the clock is read between them, which a call of many short steps feels."""
+    """Medians in seconds: ``wall_s`` of a whole call, ``steps_s`` of each step within calls: between neighbouring
+    launches of a CPU by the processor's ticks, which they read as they end, elsewhere by Python's clock."""
 
     wall_s: float
     steps_s: tuple[float, ...]

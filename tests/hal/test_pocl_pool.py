@@ -111,6 +111,24 @@ def test_each_group_runs_once_and_after_the_launch_before(module, pool, alone, g
         assert (counts == call).all() and (sums == GROUPS * call).all()
 
 
+@pytest.mark.parametrize("alone", [(False, False), (True, True)])
+def test_a_timed_job_does_the_same_and_tells_the_seconds_of_each_launch(module, pool, alone):
+    counts, sums, few = np.zeros(GROUPS, np.int32), np.zeros(GROUPS, np.int32), np.zeros(GROUPS, np.int32)
+    given = ((GROUPS, counts), (1, few), (GROUPS, counts, sums))
+    launches = [
+        launch(module, entry, groups, *arrays, alone=one)
+        for (groups, *arrays), entry, one in zip(given, ("count", "count", "add"), (*alone, alone[0]), strict=True)
+    ]
+    run, found = pool.timed(launches), []
+    for call in range(1, 50):
+        start = time.perf_counter()
+        found.append(run())
+        assert 0 < sum(found[-1]) <= time.perf_counter() - start
+        assert (counts == call).all() and (sums == GROUPS * call).all() and few[0] == call
+    first, second, third = np.median(found, 0)
+    assert second < first < third  # one group, a hundred, and a hundred that add up a hundred numbers
+
+
 def test_of_several_callers_one_has_the_threads_and_all_are_right(module, pool):
     def work(number):
         run, counts, sums = counting(module, pool)

@@ -1,5 +1,7 @@
 """Calls of a model on the CPU: steps that are nothing but machine code run as one job, and find what those before made."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,20 @@ def test_a_call_gives_what_its_steps_give_one_by_one(case):
         *_, (_, (last, *_)) = compiled._execution.traced([x.numpy()])
         np.testing.assert_array_equal(got, last)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_steps_are_timed_within_the_jobs_of_a_call(case, monkeypatch):
+    _, compiled, shape, _ = case
+    execution, x = compiled._execution, torch.randn(shape)
+    want = compiled(x).numpy()
+    refused = {run: lambda: pytest.fail("a launch by itself") for run in execution._groups}
+    monkeypatch.setattr(execution, "_runs", [refused.get(run, run) for run in execution._runs])
+    monkeypatch.setattr(execution, "_groups", {refused[run]: groups for run, groups in execution._groups.items()})
+    start = time.perf_counter()
+    seconds = execution.timed([x.numpy()])
+    assert sum(seconds) <= time.perf_counter() - start
+    assert [one > 0 for one in seconds] == [execution._groups.get(run) != () for run in execution._runs]
+    np.testing.assert_array_equal(execution._array(compiled._network.outputs[0]), want)
 
 
 JOINED = {"host step between": 0, "recurrence": 2, "recurrence of 13 units": 0}
