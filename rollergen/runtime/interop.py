@@ -58,6 +58,15 @@ def view(thing: Any, name: str, where: object) -> np.ndarray:
 
 
 def _of_torch(tensor: Any, name: str, where: object) -> np.ndarray:
+    try:
+        return tensor.numpy()  # type: ignore[no-any-return]
+    except (TypeError, RuntimeError):
+        return _looked_at(tensor, name, where)
+
+
+def _looked_at(tensor: Any, name: str, where: object) -> np.ndarray:
+    """The tensor, of a dtype that NumPy lacks; ArgumentError that says why it is none that can be read.  Each question
+    runs code of torch's that a model's weights have driven out of the caches: 10 us, so that most are not asked."""
     torch = sys.modules["torch"]
     if tensor.device.type != "cpu":
         advice = "no data; expected a tensor with values" if tensor.device.type == "meta" else f"try {name}.cpu()"
