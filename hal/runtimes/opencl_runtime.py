@@ -80,6 +80,7 @@ class Module:
 
     def __init__(self, program: Any, opencl: Any, names: Mapping[str, str], direct: bool) -> None:
         self._program, self._opencl, self._names, self._direct = program, opencl, names, direct
+        self._objects: dict[str, str] = {}  # of kernels, which stay loaded with the program: to look for one takes ms
 
     def kernel(self, entry: str) -> Kernel:
         """A new kernel object for `entry`; KeyError names the entries there are."""
@@ -92,9 +93,13 @@ class Module:
     ) -> WorkGroups | None:
         """A launch of so many work-groups of one thread for the pool, once one has run through the queue; None where
         that cannot be.  ``sizes``: integers behind the arguments."""
-        path = object_of(self._names[entry]) if self._direct else None
+        name = self._names[entry]
+        path = self._objects.get(name) or (object_of(name) if self._direct else None)
+        if path is None:
+            return None
+        self._objects[name] = path
         try:
-            return work_groups(path, self._names[entry], groups, arguments, alone, sizes) if path else None
+            return work_groups(path, name, groups, arguments, alone, sizes)
         except OSError:
             return None
 

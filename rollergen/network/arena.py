@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 ALIGNMENT_BYTES = 64
 """Of every value's first byte: a cache line, and the widest vector."""
@@ -16,9 +18,6 @@ class Lifetime:
     size_bytes: int
     first: int
     last: int
-
-    def meets(self, other: Lifetime) -> bool:
-        return self.first <= other.last and other.first <= self.last
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +44,30 @@ def arranged(lifetimes: Mapping[str, Lifetime], alignment: int = ALIGNMENT_BYTES
     tried = [_first_fit(sorted(lifetimes, key=key), lifetimes, rounded) for key in (largest, first, last)]
     end = lambda offsets: max((offsets[name] + rounded[name] for name in offsets), default=0)
     offsets = min(tried, key=end)
-    steps = {step for one in lifetimes.values() for step in (one.first, one.last)}
-    living = lambda step: sum(rounded[n] for n, one in lifetimes.items() if one.first <= step <= one.last)
-    return Arena(offsets, end(offsets), max(map(living, steps), default=0))
+    return Arena(offsets, end(offsets), _peak(lifetimes, rounded))
+
+
+def _peak(lifetimes: Mapping[str, Lifetime], size: Mapping[str, int]) -> int:
+    """The most bytes that live at one step."""
+    change: Counter[int] = Counter()
+    for name, one in lifetimes.items():
+        change[one.first] += size[name]
+        change[one.last + 1] -= size[name]
+    return max(accumulate(change[step] for step in sorted(change)), default=0)
 
 
 def _first_fit(names: Iterable[str], lifetimes: Mapping[str, Lifetime], size: Mapping[str, int]) -> dict[str, int]:
+    """``there``: what lies where at each step, as lifetimes are short beside a model."""
     offsets: dict[str, int] = {}
+    there: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for name in names:
-        beside = sorted((offsets[o], offsets[o] + size[o]) for o in offsets if lifetimes[o].meets(lifetimes[name]))
+        steps = range(lifetimes[name].first, lifetimes[name].last + 1)
         at = 0
-        for start, end in beside:
+        for start, end in sorted({part for step in steps for part in there[step]}):
             if at + size[name] <= start:
                 break
             at = max(at, end)
         offsets[name] = at
+        for step in steps:
+            there[step].append((at, at + size[name]))
     return offsets

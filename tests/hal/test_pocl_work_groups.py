@@ -87,6 +87,17 @@ def test_several_threads_call_one_kernel():
     assert all(in_threads(work))
 
 
+def test_an_object_is_looked_for_once_however_many_call_its_kernel(monkeypatch):
+    asked = []
+    monkeypatch.setattr(opencl_runtime, "object_of", lambda name: asked.append(name) or object_of(name))
+    kernel = built(rg.ops.neg(tensor("X", 19)))
+    arrays = inputs(kernel)
+    kernel(*arrays)
+    before = len(asked)
+    assert before and all(in_threads(lambda _: kernel(*arrays) is not None and is_called(kernel)))
+    assert len(asked) == before
+
+
 def _in_a_child(kernel, arrays, wanted, answers):
     answers.put(np.array_equal(kernel(*arrays), wanted))
 

@@ -15,7 +15,7 @@ def test_values_that_live_at_once_lie_apart():
         for a, x in lives.items():
             assert arena.offsets[a] % ALIGNMENT_BYTES == 0 and arena.offsets[a] + x.size_bytes <= arena.size_bytes
             for b, y in lives.items():
-                if a < b and x.meets(y):
+                if a < b and x.first <= y.last and y.first <= x.last:
                     first, last = sorted((a, b), key=arena.offsets.get)
                     assert arena.offsets[first] + lives[first].size_bytes <= arena.offsets[last]
 
