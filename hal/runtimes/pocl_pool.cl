@@ -10,7 +10,8 @@ struct launch {
     word alone; /* its groups are the caller's */
     word last;  /* of the job */
     word backwards; /* from its last group to its first */
-    word took;  /* ticks of the job at its call before, kept in its first launch */
+    word took;        /* ticks of the job at its last call that began while threads were awake, */
+    word took_asleep; /* and while some slept (after a pause, when caches are cold, too): kept in its first launch */
     word timed; /* set in its first launch: each shall say when it ended */
     word begun, ended; /* ticks; of the job, kept in its first launch, and of this launch */
     word apart[8], next;
@@ -126,7 +127,8 @@ static void do_job(global struct pool *pool, global struct launch *job)
     pool->job = (word)job;
     ADD(&pool->gate, -CLOSED);
     ADD(&pool->generation, 1);
-    if (READ(&pool->sleepers) && (pool->owed += job->took) > pool->wake) {
+    int asleep = READ(&pool->sleepers) != 0;
+    if (asleep && (pool->owed += max(job->took, job->took_asleep)) > pool->wake) {
         pool->owed = 0;
         futex(&pool->generation, WAKE, ALL);
     }
@@ -134,7 +136,7 @@ static void do_job(global struct pool *pool, global struct launch *job)
     ADD(&pool->gate, CLOSED);
     while (READ(&pool->gate) != CLOSED)
         breathe();
-    job->took = ticks() - begun;
+    *(asleep ? &job->took_asleep : &job->took) = ticks() - begun;
     __atomic_store_n(&pool->lock, 0, __ATOMIC_RELEASE);
 }
 

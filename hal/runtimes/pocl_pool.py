@@ -52,7 +52,8 @@ class _Launch(ctypes.Structure):
     _fields_ = (
         ("function", ctypes.c_void_p), ("arguments", ctypes.POINTER(ctypes.c_void_p)), ("context", ctypes.c_void_p),
         ("groups", _WORD), ("alone", _WORD), ("last", _WORD),
-        ("backwards", _WORD), ("took", _WORD), ("timed", _WORD), ("begun", _WORD), ("ended", _WORD),
+        ("backwards", _WORD), ("took", _WORD), ("took_asleep", _WORD),
+        ("timed", _WORD), ("begun", _WORD), ("ended", _WORD),
         ("apart", _APART), ("next", _WORD), ("apart_too", _APART), ("done", _WORD),
     )  # fmt: skip
 
