@@ -312,7 +312,7 @@ def _combining(nest: Nest, entries: Number, tile: Number) -> Number:
         parts = parts + nest.loops[p].extent - 1
     lane = next((loop for loop in nest.loops if loop.kind == LANE), None)
     if lane is not None and not nest.spatial(lane.axis) and nest.facts.op.reductions:
-        parts = parts + 2 * whole_log2(lane.extent)  # halves that are taken apart and put together
+        parts = parts + whole_log2(lane.extent)  # halves that are put together; another port takes them apart
     return entries * (1 if nest.facts.by_row else tile) * parts * nest.facts.components
 
 
