@@ -222,6 +222,7 @@ class Model:
     def layers(self) -> tuple[Layer, ...]:
         """The steps in the order in which they run."""
         numbers = {kernel: number for number, kernel in enumerate(self.kernels)}
+        limiters = {kernel: _limiter(kernel) for kernel in self.kernels}
         predicted = [None if kernel is None else kernel.predicted_time for kernel in self._of]
         measured = [None if kernel is None else kernel.measured_time for kernel in self._of]
         if self._timing is not None:
@@ -231,7 +232,7 @@ class Model:
         return tuple(
             Layer(
                 step.source, step.operators, None if kernel is None else numbers[kernel], predicted[n], measured[n],
-                self._bytes(step), "" if kernel is None else _limiter(kernel), (times[n] or 0.0) / total, step.reason,
+                self._bytes(step), "" if kernel is None else limiters[kernel], (times[n] or 0.0) / total, step.reason,
             )
             for n, (step, kernel) in enumerate(zip(self.steps, self._of, strict=True))
         )  # fmt: skip
@@ -246,6 +247,7 @@ class Model:
 
     def facts(self) -> dict[str, Any]:
         """What `explain` says as plain dicts and lists, times in seconds; ``flops``: of each layer's kernel."""
+        flops = {kernel: _flops(kernel) for kernel in self.kernels}
         return {
             "signature": self._signature,
             "device": self.device.name,
@@ -253,7 +255,7 @@ class Model:
             "predicted_s": self.predicted_time,
             "measured_s": self.measured_time,
             "layers": [
-                {**asdict(one), "flops": 0 if kernel is None else _flops(kernel)}
+                {**asdict(one), "flops": 0 if kernel is None else flops[kernel]}
                 for one, kernel in zip(self.layers, self._of, strict=True)
             ],
         }
