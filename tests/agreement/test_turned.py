@@ -12,7 +12,9 @@ import pytest
 import rollergen as rg
 from rollergen.construct.choose import choice, construct, program_of
 from rollergen.construct.turned import turned_candidates
+from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
+from rollergen.expr.turned import turned as sums_of_lanes
 from rollergen.hal.load import load_device
 from rollergen.options import BuildOptions
 from rollergen.program.check import check
@@ -137,6 +139,16 @@ def test_filters_are_the_lanes_of_windows_that_would_be_packed(size, stride, sid
     core = replace(AVX512, costs=tuple(sorted((dict(AVX512.costs) | more).items())))
     (best,) = construct(canonicalize(conv((1, 128, side, side), 256, size, stride)), core, BuildOptions(), top_k=1)
     assert best.variants == ("turned, padded, packed w",)
+
+
+@pytest.mark.parametrize("image, size", [((12, 14, 14), 3), ((4, 12, 9, 9), 5), ((2, 8, 12, 12, 12), 3)])
+def test_rows_lie_along_the_lines_of_an_image_and_the_tap_along_them_outside_the_others(image, size):
+    conv3d = lambda: rg.ops.conv3d(T("x", image), T("w", (32, image[1], 3, 3, 3), constant=True), stride=2, padding=1)
+    (op,) = canonicalize(conv3d() if len(image) == 5 else conv(image, 32, size, 2)).tensor_ops
+    sums = sums_of_lanes(op, op.of_role("spatial")[-1].name, 16).sums
+    padded = next(one for one in variants(sums, AVX512) if one.name == "padded")
+    (pixels,) = (load for load in padded.op.body_loads() if padded.roles.m in load.axes())
+    assert pixels.indices[-1].axes() == {padded.roles.m, padded.roles.taps[0]}
 
 
 def test_random_windows_agree():
