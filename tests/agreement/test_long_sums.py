@@ -9,7 +9,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.gate.narrowing import program_accuracies
 from rollergen.gate.tolerance import differences
 from rollergen.hal.load import load_device
-from rollergen.program.assemble.levels import WAITING_OF_A_VECTOR, WAITING_STREAMED
+from rollergen.program.assemble.levels import WAITING_OF_FEW_ROWS, WAITING_STREAMED
 from rollergen.program.loops import LONGEST, added_terms, adds, chain_lengths
 from rollergen.program.model.facts import facts_of
 from rollergen.program.model.levels import block_slots
@@ -20,7 +20,7 @@ from tests.programs import ALL, row_sum
 ULP = float(np.finfo(np.float32).eps)
 SHORT = 256
 """Terms of the longest chain on a CPU: of a product's passes of its output."""
-LIBRARIES = {"vector times matrix": WAITING_OF_A_VECTOR}
+LIBRARIES = {"vector times matrix": WAITING_OF_FEW_ROWS}
 """The same where libraries' own chains are longer."""
 
 

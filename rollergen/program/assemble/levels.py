@@ -29,19 +29,19 @@ add up all of k; beyond 8192 the accumulators of a thread are worth the register
 WAITING, WAITING_STREAMED = 256, 32
 """Passes whose results are added up in the output: of products, and of terms without reuse."""
 
-WAITING_OF_A_VECTOR = 2048
-"""The same of a vector times a matrix, which is read eight rows at a time up to 16,384 of them.  So OpenBLAS adds them
-up (equal to its last bit on Zen 3), and memory is fetched ahead along eight rows at once, not along sixteen: on such a
-core 4096 x 4096 took 3.3 ms by 4 or 8 rows, 4.5 by 16, 7 to 10 by 32."""
+WAITING_OF_FEW_ROWS = 2048
+"""The same of few rows times a matrix, which is read eight rows at a time up to 16,384 of them.  So OpenBLAS adds up
+those of one row (equal to its last bit on Zen 3), and memory is fetched ahead along eight rows at once, not along
+sixteen: on such a core 4096 x 4096 took 3.3 ms by 4 or 8 rows, 4.5 by 16, 7 to 10 by 32."""
 
 COMBINED, COMBINED_BY_THREADS = 64, 256
 """Points of a tuple reduction in one chain: combining tuples takes several operations."""
 
 
-def least_step(op: TensorOp, extent: int, *, vector: bool = False) -> int:
+def least_step(op: TensorOp, extent: int, *, few_rows: bool = False) -> int:
     """Elements of a reduced axis between two passes of the output, so many of which at most are added up there.
-    ``vector``: the op is a vector times a matrix, so that no operand is read twice but the vector."""
-    trip_count = WAITING_STREAMED if not reuses(op) else WAITING_OF_A_VECTOR if vector else WAITING
+    ``few_rows``: the op is few rows times a matrix, so that no operand is read twice but these rows."""
+    trip_count = WAITING_STREAMED if not reuses(op) else WAITING_OF_FEW_ROWS if few_rows else WAITING
     return ceil_div(extent, trip_count) if any(adds(reduction) for reduction in op.reductions) else 1
 
 
