@@ -33,7 +33,7 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.asynchronous import has_asynchronous_copies
-from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage, roles_for
+from rollergen.program.assemble.matrix import MatrixPlan, axes_of, gains_by_rows_apart, matrix_stage, roles_for
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.matrix import PANEL_BYTES, ROW_BYTES, matrix_operands
 from rollergen.program.model import price_batch
@@ -145,9 +145,9 @@ def _shaped(
         depths = (*depths, *_RING)
     operands = matrix_operands(op, axes_of(roles), instruction)
     converts = operands is not None and bool(operands.conversions)
-    few = _has_few_tiles(op, roles, instruction)
+    few, apart = _has_few_tiles(op, roles, instruction), gains_by_rows_apart(op, roles, instruction, device)
     for steps in _steps_of(op, roles, instruction, converts):
-        for depth, how in _filled(depths, steps, converts, few, instruction, device, rules):
+        for depth, how in _filled(depths, steps, converts, few, apart, instruction, device, rules):
             plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth, **how)
             drafted = lambda some, plan=plan: _draft(op, roles, plan, some, device, rules, ledger)
             said = lambda some, plan=plan: f"{name}: {len(some)} tiles of {plan_text(plan)}"
@@ -178,8 +178,8 @@ def _has_few_tiles(op: TensorOp, roles: Roles, instruction: Instruction) -> bool
 
 
 def _filled(
-    depths: tuple[int, ...], steps: int, converts: bool, few: bool, instruction: Instruction, device: Device,
-    rules: AlignmentRules,
+    depths: tuple[int, ...], steps: int, converts: bool, few: bool, apart: bool, instruction: Instruction,
+    device: Device, rules: AlignmentRules,
 ) -> list[tuple[int, dict[str, Any]]]:  # fmt: skip
     """(buffers, how they are filled and what is added up apart: fields of `MatrixPlan`) that are tried.
 
@@ -193,16 +193,18 @@ def _filled(
         parts += [(gk, min(steps // gk, max(_CHAINS))) for gk in _PARTS if few and steps >= _LEAST_SHARED]
         found += [(depth, {"chains": chains, "gk": gk}) for depth in depths for gk, chains in parts]
     if instruction.is_asynchronous and device.kind.box_copies and rules.shapes.box_copies:
-        found += [(depth, way) for depth in depths if depth in _RING for way in _boxed(device, rules)]
+        found += [(depth, way) for depth in depths if depth in _RING for way in _boxed(device, rules, apart)]
     return found
 
 
-def _boxed(device: Device, rules: AlignmentRules) -> Iterator[dict[str, Any]]:
-    """How a copy engine may fill the buffers, and store results: fields of `MatrixPlan`."""
+def _boxed(device: Device, rules: AlignmentRules, apart: bool) -> Iterator[dict[str, Any]]:
+    """How a copy engine may fill the buffers, and store results: fields of `MatrixPlan`.  ``apart``: by rows that are
+    apart as well."""
     for way in _filling(device, rules):
-        yield way
-        if rules.shapes.box_stores:
-            yield {**way, "box_stores": True}
+        for how in ({}, {"apart": True}) if apart else ({},):
+            yield {**way, **how}
+            if rules.shapes.box_stores:
+                yield {**way, **how, "box_stores": True}
 
 
 def _filling(device: Device, rules: AlignmentRules) -> Iterator[dict[str, Any]]:
@@ -236,7 +238,8 @@ def _draft(
     sized = lambda size_of: replace(plan, **{name: size_of(points[name]) for name in _SIZES})
     batch = sized(lambda column: column)
     stage = matrix_stage(op, roles, batch, device, rules)
-    if plan.box_stores and is_nothing(stage.store.boxes):  # the same as without
+    apart = any(copy.apart for copy in stage.copies)
+    if (plan.box_stores and is_nothing(stage.store.boxes)) or (plan.apart and not apart):  # the same as without
         return []
     priced = price_batch(stage, device)
     ledger.unfit(priced, device)

@@ -272,6 +272,7 @@ def _copy_text(stage: Stage, copy: Any) -> str:
     text += f", rows padded by {copy.padding}" if copy.padding else ""
     text += f", swizzled over {copy.swizzle} rows" if copy.swizzle > 1 else ""
     text += f", in panels of {copy.panel} columns" if copy.panel else ""
+    text += f", in boxes of rows {copy.apart} apart" if copy.apart else ""
     text += f", a thread {' x '.join(map(str, copy.runs))} in a row" if copy.runs else ""
     return text + (f", {copy.depth} tiles deep" if copy.depth > 1 else "")
 

@@ -108,3 +108,8 @@ BoxStatement = Union[
     StartBarriers, FillTile, WaitTile, FreeTile, MeetCluster, Leave, FreeResults, ShowResults, StoreBoxes, WaitStores
 ]
 BOX_STATEMENTS = get_args(BoxStatement)
+
+
+def map_name(parameter: str, which: int) -> str:
+    """The parameter that is the map of that number of a tensor's."""
+    return f"{parameter}_row_{which}" if which else parameter

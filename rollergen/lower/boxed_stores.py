@@ -14,7 +14,8 @@ from dataclasses import replace
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Index, weighted_sum
-from rollergen.lower.box_ir import Box, FreeResults, ShowResults, StoreBoxes
+from rollergen.hal.spec import Instruction
+from rollergen.lower.box_ir import Box, FreeResults, ShowResults, StoreBoxes, map_name
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged, buffer_access
 from rollergen.lower.elements import Access
@@ -32,6 +33,7 @@ from rollergen.program.matrix import (
     exchanges,
     matrix_axes,
     matrix_instruction,
+    rows_apart,
 )
 from rollergen.program.rprogram import GRID, GROUP, UNROLL, Copy
 
@@ -46,7 +48,7 @@ def store_in_boxes(context: Context, place: Place, write: Callable[[Place, Index
     if one is None:
         raise ProgramError(f"stage {stage.name}: results of {stage.compute.instruction} are no boxes")
     made, rounds = stored_boxes(stage, one)
-    staged = _buffer(context, place, made, one.m)
+    staged = _buffer(context, place, made, one)
     m, tiles = matrix_axes(stage)[0], exchanged_loops(stage, one)[0]
     inner = [(p, loop) for p, loop in stage.of_kind(UNROLL) if loop.axis == m]
     outer, rows = ([p for p, x in inner if (x.stride >= one.m) == far] for far in (True, False))
@@ -74,12 +76,13 @@ def results_buffer(context: Context) -> Pointer | None:
     return context.out.array("results", LOCAL, output.dtype, elements, PANEL_ALIGNMENT, True)
 
 
-def _buffer(context: Context, place: Place, made: Boxes, rows: int) -> Staged:
-    """The buffer of the thread's instruction, which has so many rows."""
-    nest = context.nest
+def _buffer(context: Context, place: Place, made: Boxes, one: Instruction) -> Staged:
+    """The buffer of the threads of an instruction."""
+    nest, rows = context.nest, one.m
     (m, n, _), panel = matrix_axes(nest.stage), made.map.box[0]
-    copy = Copy(-1, nest.device.backing.name, "", 0, (m, n), n, panel=panel, swizzle=SWIZZLE)
-    shape, number = (made.rows, made.panels * panel), Index()
+    apart = rows_apart(nest.stage, one)
+    copy = Copy(-1, nest.device.backing.name, "", 0, (m, n), n, panel=panel, swizzle=SWIZZLE, apart=apart)
+    shape, number = (rows, made.panels * panel), Index()
     for p, loop in nest.stage.of_kind(GROUP):
         if loop.axis != m or loop.stride >= rows:
             number = number * loop.extent + place.point[p]
@@ -111,7 +114,9 @@ def _boxes(
     for panel in range(made.panels):
         tile = first + panel * (made.map.box[0] // width)
         corner = place.bind({**dict.fromkeys(inner, Index()), tiles: tile}).axes
-        at = tuple(corner[axis].simplify(out.ranges) for axis in made.axes)
-        offset = (staged.stage + panel * made.rows * made.map.box[0]).simplify(out.ranges)
-        found.append(Box(name, at, *out.place(staged.pointer, offset), 1))
+        for part in range(made.parts):
+            which, at = made.corner((m, n), corner, 0, part)
+            at = tuple(one.simplify(out.ranges) for one in at)
+            offset = (staged.stage + (panel * made.parts + part) * made.rows * made.map.box[0]).simplify(out.ranges)
+            found.append(Box(map_name(name, which), at, *out.place(staged.pointer, offset), 1))
     return found

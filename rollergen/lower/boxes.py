@@ -24,7 +24,17 @@ from dataclasses import replace
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
-from rollergen.lower.box_ir import Box, FillTile, FreeTile, Leave, MeetCluster, StartBarriers, WaitStores, WaitTile
+from rollergen.lower.box_ir import (
+    Box,
+    FillTile,
+    FreeTile,
+    Leave,
+    MeetCluster,
+    StartBarriers,
+    WaitStores,
+    WaitTile,
+    map_name,
+)
 from rollergen.lower.boxed_stores import results_buffer
 from rollergen.lower.context import Context, Ring
 from rollergen.lower.expressions import Expr, Inside, Position
@@ -196,12 +206,12 @@ def _boxes(context: Context, place: Place, copy: Copy, filling: Index) -> list[B
     staged, found = stages_of(context.buffers[copy], filling, out.ranges), []
     name = nest.parameters[nest.load(copy).buffer.name].name
     own = made.count // made.sharing
-    first = Index.axis(context.block) % made.sharing * own
+    first = Index.axis(context.block) % made.sharing * own if made.sharing > 1 else 0
     for number in range(own):
         panel, part = (first + number) // made.parts, (first + number) % made.parts
-        steps = {copy.order[-1]: panel * copy.panel, copy.order[0]: part * made.rows}
-        at = tuple((corner[axis] + steps.get(axis, 0)).simplify(out.ranges) for axis in made.axes)
+        which, at = made.corner(copy.order, corner, panel * copy.panel, part)
+        at = tuple(one.simplify(out.ranges) for one in at)
         row = panel * staged.shape[0] + part * made.rows
         offset = (staged.stage + row * copy.panel).simplify(out.ranges)
-        found.append(Box(name, at, *out.place(staged.pointer, offset), made.sharing))
+        found.append(Box(map_name(name, which), at, *out.place(staged.pointer, offset), made.sharing))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -11,7 +11,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
-from rollergen.hal.tensor_maps import TensorMap
+from rollergen.lower.box_ir import map_name
 from rollergen.lower.context import Context
 from rollergen.lower.copies import allocate_buffers, buffer_shape, in_registers
 from rollergen.lower.expressions import (
@@ -28,7 +28,7 @@ from rollergen.lower.phases import write_nest
 from rollergen.lower.products import check_products
 from rollergen.lower.reductions import thread_shares
 from rollergen.lower.writer import Writer
-from rollergen.program.boxes import boxes_of, stored_boxes
+from rollergen.program.boxes import Boxes, boxes_of, stored_boxes
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy, RProgram, Stage
 
@@ -75,10 +75,13 @@ def lower_all(
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A kernel of which everything up to its loops is written; the fields that it takes over have its names."""
+    """A kernel of which everything up to its loops is written; the fields that it takes over have its names.
+
+    ``more``: of buffers with several maps the parameters behind the first."""
 
     name: str
     parameters: Mapping[str, Pointer]
+    more: tuple[tuple[str, Pointer], ...]
     context: Context
     block_id: str
     thread_id: str
@@ -96,6 +99,10 @@ def _begun(
     parameters = {
         b.name: Pointer(names.fresh(b.name), b.dtype, GLOBAL, b.name == stage.op.output.name) for b in buffers
     }
+    more = tuple(
+        (buffer, replace(parameters[buffer], name=names.fresh(map_name(parameters[buffer].name, which))))
+        for buffer, made in _mapped(stage, device) for which in range(1, len(made.maps))
+    )  # fmt: skip
     nest = make_nest(stage, device, parameters, names, features.exchanges, opened)
     block, thread, step = names.fresh("block"), names.fresh("thread"), names.fresh("step")
     if opened:
@@ -112,7 +119,7 @@ def _begun(
     _define_lead(out, nest)
     staged = allocate_buffers(out, nest)
     context = Context(out, nest, staged, thread_shares(nest, Index.axis(thread)), step, block)
-    return _Begun(entry, parameters, context, block, thread, resident_blocks)
+    return _Begun(entry, parameters, more, context, block, thread, resident_blocks)
 
 
 def _kernel(stage: _Begun) -> Kernel:
@@ -120,8 +127,8 @@ def _kernel(stage: _Begun) -> Kernel:
     out, nest = stage.context.out, stage.context.nest
     kernel = Kernel(
         name=stage.name,
-        parameters=tuple(stage.parameters.values()),
-        arguments=tuple(stage.parameters),
+        parameters=(*stage.parameters.values(), *(pointer for _, pointer in stage.more)),
+        arguments=(*stage.parameters, *(name for name, _ in stage.more)),
         body=out.body(),
         blocks=nest.stage.launched_blocks,
         threads=nest.launched_threads,
@@ -134,7 +141,10 @@ def _kernel(stage: _Begun) -> Kernel:
         resident_blocks=stage.resident_blocks,
         allocated=out.arrays(),
         sizes=(nest.argument,) if nest.open else (),
-        maps=(*(_map(nest, copy) for copy in nest.boxes), *_stored_map(nest)),
+        maps=tuple(
+            (map_name(stage.parameters[buffer].name, which), one)
+            for buffer, made in _mapped(nest.stage, nest.device) for which, one in enumerate(made.maps)
+        ),
         cluster=nest.stage.block_order.cluster,
     )
     if nest.products:
@@ -142,17 +152,14 @@ def _kernel(stage: _Begun) -> Kernel:
     return kernel
 
 
-def _map(nest: Nest, copy: Copy) -> tuple[str, TensorMap]:
-    """The parameter that is the map of a copy's tensor, and the map."""
-    made = boxes_of(nest.stage, copy, nest.device.layer(copy.to_layer).box_extent)
-    return nest.parameters[nest.load(copy).buffer.name].name, made.map
-
-
-def _stored_map(nest: Nest) -> Iterator[tuple[str, TensorMap]]:
-    """The parameter that is the map of the output, and the map, where the copy engine stores results."""
-    one = matrix_instruction(nest.stage, nest.device)
-    if nest.stage.store.boxes and one is not None:
-        yield nest.parameters[nest.op.output.name].name, stored_boxes(nest.stage, one)[0].map
+def _mapped(stage: Stage, device: Device) -> Iterator[tuple[str, Boxes]]:
+    """The buffers that come or leave in boxes, and these."""
+    for copy in stage.copies:
+        if copy.boxes:
+            yield stage.load(copy).buffer.name, boxes_of(stage, copy, device.layer(copy.to_layer).box_extent)
+    one = matrix_instruction(stage, device)
+    if stage.store.boxes and one is not None:
+        yield stage.op.output.name, stored_boxes(stage, one)[0]
 
 
 def _buffers(stage: Stage) -> tuple[Buffer, ...]:

@@ -3,20 +3,28 @@
 The engine knows a tensor by a map: extents, strides and the box that one of its copies brings.  Here its dimensions are
 the axes of the load, those of the tile among them.  A tile in panels is a box for each panel, or several, one behind
 the other, where a box may not be as tall.  What lies outside the axes is 0.
+
+Strides of a map are multiples of 16 bytes (CUDA driver API, "cuTensorMapEncodeTiled"), but a box may begin at any
+element: coordinates count these (PTX ISA, "cp.async.bulk.tensor").  So rows of any length come in boxes of rows that
+are `SWIZZLE` apart (`Copy.apart`): rows 8 q + s, of which the map for s knows element x of row q as the one
+``8 q length + x`` behind the tensor's first, and ends behind row s: what lies behind it is 0, too.  (No GPU has run
+these yet, nor told what boxes cost whose rows begin between 16 bytes: the model charges their sectors.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.index import Index
 from rollergen.expr.places import put_of
 from rollergen.expr.tensor_op import TensorOp
-from rollergen.expr.values import Load
+from rollergen.expr.values import Load, Within
 from rollergen.hal.spec import Instruction
 from rollergen.hal.tensor_maps import MOST_DIMENSIONS, MOST_EXTENT, MOST_STRIDE_BYTES, STRIDE_BYTES, TensorMap
-from rollergen.program.matrix import LEAST_WIDE, PANEL_BYTES, SWIZZLE, exchanged_loops, matrix_axes
+from rollergen.program.matrix import LEAST_WIDE, PANEL_BYTES, SWIZZLE, exchanged_loops, matrix_axes, rows_apart
 from rollergen.program.rprogram import GRID, PARALLEL, Copy, Stage
 
 BARRIER_BYTES = 8
@@ -26,14 +34,33 @@ BARRIER_BYTES = 8
 @dataclass(frozen=True, slots=True)
 class Boxes:
     """The boxes of a tile.  ``axes``: of the map's dimensions; ``rows`` of a box, ``parts`` boxes of a panel, one below
-    the other; ``panels``.  ``sharing``: blocks of a cluster, each of which brings as many of the boxes for all."""
+    the other; ``panels``.  ``sharing``: blocks of a cluster, each of which brings as many of the boxes for all.
+    ``pitch``: where rows are apart, the elements of one; parts then take turns with the ``maps``."""
 
     axes: tuple[str, ...]
-    map: TensorMap
+    maps: tuple[TensorMap, ...]
     rows: int
     parts: int
     panels: int
     sharing: int
+    pitch: int = 0
+
+    @property
+    def map(self) -> TensorMap:
+        """One of them: all have the same boxes."""
+        return self.maps[0]
+
+    def corner(
+        self, order: tuple[str, ...], first: Mapping[str, Index], column: Index | int, part: Index | int
+    ) -> tuple[int, tuple[Index, ...]]:
+        """(number of the map, coordinates) of a part's box from so many columns on, of a tile with rows and columns of
+        the ``order``, which begins at ``first`` along each axis."""
+        rows, columns = order
+        if not self.pitch or not isinstance(part, int):
+            steps = {columns: column, rows: part * self.rows}
+            return 0, tuple(first[axis] + steps.get(axis, 0) for axis in self.axes)
+        which, row = part % SWIZZLE, first[rows] + part // SWIZZLE * SWIZZLE * SWIZZLE
+        return which, (first[columns] + (column + which * self.pitch), row // SWIZZLE)
 
     @property
     def count(self) -> int:
@@ -71,13 +98,15 @@ def box_problem(stage: Stage, copy: Copy, longest: int) -> str:
     load = stage.load(copy)
     if not copy.asynchronous or not copy.panel or copy.swizzle != SWIZZLE or copy.panel > longest:
         return f"panels of {copy.panel} columns, swizzle {copy.swizzle}, asynchronous {copy.asynchronous}"
-    problem = map_problem(stage.op, load, copy.order)
+    problem = (apart_problem if copy.apart else map_problem)(stage.op, load, copy.order)
     if problem:
         return problem
     if any(not _is_whole(stage, copy, axis) for axis in copy.order):
         return f"positions of its tile along {' or '.join(copy.order)} are apart"
     (rows, columns), sharing = stage.buffer_shape(copy, block=True), sharing_blocks(stage, copy)
-    if _parts(rows, longest, columns // copy.panel, sharing):
+    if copy.apart and rows % SWIZZLE**2 == 0 and sharing == 1:
+        return ""
+    if not copy.apart and _parts(rows, longest, columns // copy.panel, sharing):
         return ""
     return f"its {rows} rows are no boxes of at most {longest}" + f", in {sharing} equal parts" * (sharing > 1)
 
@@ -85,8 +114,10 @@ def box_problem(stage: Stage, copy: Copy, longest: int) -> str:
 def boxes_of(stage: Stage, copy: Copy, longest: int) -> Boxes:
     """The boxes of a copy that has no `box_problem`."""
     load, (rows, columns) = stage.load(copy), stage.buffer_shape(copy, block=True)
-    axes, offset, panels = _axes(stage.op, load, copy.order), load.offset(), columns // copy.panel
-    sharing = sharing_blocks(stage, copy)
+    panels, sharing = columns // copy.panel, sharing_blocks(stage, copy)
+    if copy.apart:
+        return _apart(stage.op, load, copy.order, copy.panel, rows // SWIZZLE, panels)
+    axes, offset = _axes(stage.op, load, copy.order), load.offset()
     parts = _parts(rows, longest, panels, sharing)
     itemsize, high = ITEMSIZE[load.dtype], rows // parts
     sides = {copy.order[-1]: copy.panel, copy.order[0]: high}
@@ -96,19 +127,45 @@ def boxes_of(stage: Stage, copy: Copy, longest: int) -> Boxes:
         tuple(offset.coefficient(axis) * itemsize for axis in axes[1:]),
         tuple(sides.get(axis, 1) for axis in axes),
     )
-    return Boxes(axes, made, high, parts, panels, sharing)
+    return Boxes(axes, (made,), high, parts, panels, sharing)
 
 
-def store_problem(op: TensorOp, axes: tuple[str, ...], one: Instruction, longest: int) -> str:
+def apart_problem(op: TensorOp, load: Load, order: tuple[str, ...]) -> str:
+    """Why rows of the load that are apart cannot come or leave in boxes; "" where they can."""
+    offset, itemsize = load.offset(), ITEMSIZE[load.dtype]
+    if [*(read.buffer.name for read in op.reads()), op.output.name].count(load.buffer.name) != 1:
+        return f"{load.buffer.name} has another use, too"
+    pitch, rows = offset.coefficient(order[0]), op.axis(order[0]).extent
+    if load.guard or offset != Index(((order[0], pitch), (order[1], 1))) or pitch < 1:
+        return f"its elements, at {offset}, are guarded, or are not just the rows of {load.buffer.name}"
+    bytes_ = SWIZZLE * pitch * itemsize
+    if rows < SWIZZLE or bytes_ % STRIDE_BYTES or bytes_ >= MOST_STRIDE_BYTES or SWIZZLE * pitch > MOST_EXTENT:
+        return f"its {rows} rows are fewer than {SWIZZLE}, or {bytes_} bytes of as many no multiple of {STRIDE_BYTES}"
+    return ""
+
+
+def _apart(op: TensorOp, load: Load, order: tuple[str, ...], panel: int, parts: int, panels: int) -> Boxes:
+    """Boxes of `SWIZZLE` rows that are as far apart, of a tile of so many parts and panels."""
+    pitch, itemsize = load.offset().coefficient(order[0]), ITEMSIZE[load.dtype]
+    rows, columns = op.axis(order[0]).extent, min(op.axis(order[1]).extent, pitch)
+    extents = [(which * pitch + columns, -(-(rows - which) // SWIZZLE)) for which in range(SWIZZLE)]
+    stride = SWIZZLE * pitch * itemsize
+    maps = tuple([TensorMap(itemsize, own, (stride,), (panel, SWIZZLE)) for own in extents])
+    return Boxes(order[::-1], maps, SWIZZLE, parts, panels, 1, pitch)
+
+
+def store_problem(op: TensorOp, axes: tuple[str, ...], one: Instruction, longest: int, apart: bool = False) -> str:
     """Why the copy engine, whose boxes are at most so long a side, cannot store what the asynchronous instruction
-    computes along the axes (m, n, k); "" where it can."""
-    if put_of(op) or op.where:
+    computes along the axes (m, n, k), whose rows are perhaps ``apart``; "" where it can."""
+    stored = op.stored()
+    ends = (Within(Index.axis(axes[1]), 0, stored.offset().coefficient(axes[0])),) if apart else ()
+    if put_of(op) or not set(op.where) <= set(ends):
         return "results are not just stored, each at its place"
-    if not set(axes[:2]) <= op.stored().axes():
+    if not set(axes[:2]) <= stored.axes():
         return f"results do not lie along {axes[0]} and {axes[1]}"
     if one.n * LEAST_WIDE * ITEMSIZE[op.output.dtype] % PANEL_BYTES or one.m > longest:
         return f"rows of {op.output.dtype} are no panels of {PANEL_BYTES} bytes"
-    return map_problem(op, op.stored(), axes[:2])
+    return (apart_problem if apart else map_problem)(op, stored, axes[:2])
 
 
 def stored_boxes(stage: Stage, one: Instruction) -> tuple[Boxes, int]:
@@ -117,6 +174,9 @@ def stored_boxes(stage: Stage, one: Instruction) -> tuple[Boxes, int]:
     op, (m, n, _) = stage.op, matrix_axes(stage)
     stored, itemsize = op.stored(), ITEMSIZE[op.output.dtype]
     panel, axes, offset = PANEL_BYTES // itemsize, _axes(op, stored, (m, n)), stored.offset()
+    rounds = columns_at_once(stage, one) // (stage.store.boxes * panel)
+    if rows_apart(stage, one):
+        return _apart(op, stored, (m, n), panel, one.m // SWIZZLE, stage.store.boxes), rounds
     sides = {m: one.m, n: panel}
     made = TensorMap(
         itemsize,
@@ -124,7 +184,7 @@ def stored_boxes(stage: Stage, one: Instruction) -> tuple[Boxes, int]:
         tuple(offset.coefficient(axis) * itemsize for axis in axes[1:]),
         tuple(sides.get(axis, 1) for axis in axes),
     )
-    return Boxes(axes, made, one.m, 1, stage.store.boxes, 1), columns_at_once(stage, one) // (stage.store.boxes * panel)
+    return Boxes(axes, (made,), one.m, 1, stage.store.boxes, 1), rounds
 
 
 def columns_at_once(stage: Stage, one: Instruction) -> int:

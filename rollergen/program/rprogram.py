@@ -66,7 +66,8 @@ class Copy:
     Row-major, the last axis padded by ``padding`` elements; with ``swizzle`` s > 1 (a power of 2), column c of row r (r
     numbers the rows of the tile) lies at ``c ^ (r % s) * unit``, the `unit` being a vector.  With ``panel`` p > 0 it is
     cut into panels of p columns, one behind the other, swizzled each by itself (units: p / s); padding fills the last
-    one.  A masked-out or guarded element holds the load's fill.
+    one.  With ``apart`` a > 0 the rows of each a * a change places: row i * a + j (i, j < a) is kept as row j * a + i.
+    A masked-out or guarded element holds the load's fill.
 
     Into a block's layer, all threads fill together: groups of ``vector`` elements adjacent along ``along`` are numbered
     with ``along`` fastest and the other axes in ``order`` behind it (last fastest); thread t of T moves groups t,
@@ -114,6 +115,7 @@ class Copy:
     panel: Count = 0
     boxes: bool = False
     every: tuple[Extent, ...] = ()
+    apart: Count = 0
 
     @property
     def unit(self) -> int:
@@ -143,7 +145,8 @@ class Compute:
 
     A matrix instruction multiplies along the axes of its two thread loops, m and n, and the reduced one, k.  Its tile
     are the loops of these axes with strides below its shape, the threads of one execution width among them (see
-    `matrix.fragment_loops`); the operands come from the block's layer.  Layout "warpgroup": see `matrix.trails`.
+    `matrix.fragment_loops`); the operands come from the block's layer.  Layout "warpgroup": see `matrix.trails`,
+    `matrix.rows_apart`.
 
     ``factors``: "tf32" where the instruction looks at no more than the 11 leading bits of the factors' significands
     (the other 13 count as 0); "float8" where it keeps no more than 14 bits of the sums;

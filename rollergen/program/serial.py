@@ -11,7 +11,7 @@ of its row; the last row is the program.  Numbers that JSON lacks are the texts 
 >>> from rollergen.program.rprogram import RProgram
 >>> program = RProgram("cpu", (), (), ())
 >>> to_json(program)
-{'format': 18, 'nodes': [['RProgram', 'cpu', [], [], [], [], [], []]]}
+{'format': 19, 'nodes': [['RProgram', 'cpu', [], [], [], [], [], []]]}
 >>> from_json(to_json(program)) == program
 True
 """
@@ -31,7 +31,7 @@ from rollergen.program.rprogram import RProgram
 
 __all__ = ["EXPRESSION_FORMAT", "FORMAT", "from_json", "from_text", "table", "to_json", "to_text"]
 
-FORMAT = 18
+FORMAT = 19
 """Counts changes of the rows.  Fields are only ever added, last and with a default that means what their absence
 meant, so that rows of earlier formats can be read."""
 

@@ -246,7 +246,7 @@ def test_rows_of_earlier_formats_lack_fields_that_were_added_since(name):
         data = to_json(program)
         since = ("superstep", "prefetch", "inner", "winograd")
         added = {
-            "Stage": since, "RProgram": ("tile_mappings", "launches"), "Buffer": ("packs",), "Copy": ("boxes", "every"),
+            "Stage": since, "RProgram": ("tile_mappings", "launches"), "Buffer": ("packs",), "Copy": ("boxes", "every", "apart"),
             "Compute": ("producer",), "BlockOrder": ("launched", "cluster", "descending"),
         }  # fmt: skip
         for row in data["nodes"]:

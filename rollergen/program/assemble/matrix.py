@@ -26,7 +26,7 @@ from rollergen.program.assemble.nest import (
     useful,
 )
 from rollergen.program.assemble.plan import Roles, Size
-from rollergen.program.boxes import map_problem, store_problem
+from rollergen.program.boxes import apart_problem, map_problem, store_problem
 from rollergen.program.conversions import CONVERTED_EIGHT
 from rollergen.program.matrix import (
     COLUMNS,
@@ -43,8 +43,10 @@ from rollergen.program.matrix import (
     has_neighbouring_rows,
     matrix_operands,
     padding_bytes,
+    rows_apart,
     tiles_across_rows,
     turns_rows,
+    with_rows_apart,
 )
 from rollergen.program.rprogram import (
     GRID,
@@ -71,7 +73,8 @@ class MatrixPlan:
     ``gm`` x ``gn`` execution widths, ``steps`` of its k staged at a time in ``depth`` buffers; blocks in groups of
     ``group_rows`` rows (see `BlockOrder`).  ``boxes``: a copy engine fills the buffers, told by a ``producer``;
     ``persistent``: where blocks are more than units, one for each unit is launched; ``cluster``: blocks of a cluster,
-    where the grid has whole ones (see `BlockOrder`); ``box_stores``: the copy engine stores results, where it can.
+    where the grid has whole ones (see `BlockOrder`); ``box_stores``: the copy engine stores results, where it can;
+    ``apart``: it brings and stores rows along m that are apart (`Copy.apart`), where it can.
     ``gk``: a divisor of the steps; so many execution widths share each sum, each with its part of every staged tile.
     ``chains``: a divisor of the steps of each; the products of so many in a row go into accumulators of their own.
     Sizes may be arrays (a batch of one structure)."""
@@ -89,6 +92,7 @@ class MatrixPlan:
     persistent: bool = False
     cluster: int = 0
     box_stores: bool = False
+    apart: bool = False
     chains: int = 1
     gk: int = 1
 
@@ -114,12 +118,16 @@ def matrix_stage(
 ) -> Stage:
     """The contraction's nest for one plan (or a batch of plans of one structure)."""
     instruction = device.instruction(plan.instruction)
+    if plan.apart and not _can_be_apart(op, roles, plan, instruction, device):
+        plan = replace(plan, apart=False)
     loops = _loops(op, roles, plan, instruction)
     first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
     ordered = len(_grid(loops)) > 1 or (plan.persistent and bool(_grid(loops)))
     operands = matrix_operands(op, axes_of(roles), instruction)
     factors = factors_of(op, loops, roles.k, instruction, operands or NO_OPERANDS)[0]
     copies = _copies(op, roles, plan, device, rules, loops, first_inner, operands, factors)
+    if plan.apart and not all(copy.boxes for copy in copies):
+        return matrix_stage(op, roles, replace(plan, apart=False), device, rules, name)
     producer = plan.producer and bool(copies) and all(copy.boxes for copy in copies)
     made = Stage(
         name=name,
@@ -138,13 +146,34 @@ def matrix_stage(
     return _storing_boxes(made, roles, plan, device) if plan.box_stores else made
 
 
+def _can_be_apart(op: TensorOp, roles: Roles, plan: MatrixPlan, one: Instruction, device: Device) -> bool:
+    """Whether the copy engine can bring the factors of rows that are apart, and store results where it is to."""
+    operands, axes = matrix_operands(op, axes_of(roles), one), axes_of(roles)
+    if operands is None or not (plan.boxes and one.is_asynchronous):
+        return False
+    loads, longest = op.loads(), device.layer(device.kind.block_layer or "").box_extent
+    rows = all(not apart_problem(op, loads[a], (axes[0], axes[2])) for a in operands.a)
+    return rows and not (plan.box_stores and store_problem(op, axes, one, longest, apart=True))
+
+
+def gains_by_rows_apart(op: TensorOp, roles: Roles, one: Instruction, device: Device) -> bool:
+    """Whether a copy engine can bring or store by rows that are apart (`Copy.apart`) what it cannot otherwise."""
+    axes = axes_of(roles)
+    operands = matrix_operands(op, axes, one) if one.is_asynchronous and device.kind.box_copies else None
+    if operands is None:
+        return False
+    loads, longest = [op.loads()[a] for a in operands.a], device.layer(device.kind.block_layer or "").box_extent
+    lacking = any(map_problem(op, load, (axes[0], axes[2])) for load in loads) or store_problem(op, axes, one, longest)
+    return bool(lacking) and not any(apart_problem(op, load, (axes[0], axes[2])) for load in loads)
+
+
 def _storing_boxes(stage: Stage, roles: Roles, plan: MatrixPlan, device: Device) -> Stage:
     """Results leave in boxes, two panels at a time where there are as many, if the engine that brings the factors can
     store them.  Threads exchange results only for what they read beside them."""
     one, store = device.instruction(plan.instruction), stage.store
     longest = device.layer(device.kind.block_layer or "").box_extent
     boxed = bool(stage.copies) and all(copy.boxes for copy in stage.copies)
-    if not boxed or store_problem(stage.op, axes_of(roles), one, longest):
+    if not boxed or store_problem(stage.op, axes_of(roles), one, longest, rows_apart(stage, one) > 0):
         return stage
     panels = plan.fn * one.n * ITEMSIZE[stage.op.output.dtype] // PANEL_BYTES
     vector = store.vector if read_beside(stage.op) else one.n // COLUMNS
@@ -190,6 +219,7 @@ def _loops(op: TensorOp, roles: Roles, plan: MatrixPlan, instruction: Instructio
         roles.m or "", (GRID, ceil_div(extent(roles.m), plan.fm * plan.gm * instruction.m)), (GROUP, plan.gm),
         (UNROLL, plan.fm), *own_m,
     )  # fmt: skip
+    m = with_rows_apart(m) if plan.apart else m
     n = digits(
         roles.n or "", (GRID, ceil_div(extent(roles.n), plan.fn * plan.gn * instruction.n)), (GROUP, plan.gn),
         (UNROLL, plan.fn), *own_n,
@@ -243,8 +273,12 @@ def _copies(
         buffers = plan.depth if k_block else 1
         copy = Copy(number, device.backing.name, layer, depth, order, along, vector, padding, depth=buffers)
         copy = replace(copy, panel=panel, swizzle=SWIZZLE) if panel else copy
-        copies.append(past_registers(copy, load, device) if buffers > 2 else copy)
-    boxes = plan.boxes and all(c.asynchronous and not map_problem(op, op.loads()[c.load], c.order) for c in copies)
+        if plan.apart and axis == roles.m:
+            copies.append(replace(copy, vector=1, asynchronous=True, apart=SWIZZLE))
+        else:
+            copies.append(past_registers(copy, load, device) if buffers > 2 else copy)
+    fits = lambda c: c.apart or not map_problem(op, op.loads()[c.load], c.order)
+    boxes = plan.boxes and all(c.asynchronous and fits(c) for c in copies)
     return tuple([replace(copy, boxes=boxes) for copy in copies])
 
 

@@ -8,7 +8,7 @@ from rollergen.hal.spec import Device, Instruction
 from rollergen.program.boxes import box_problem, columns_at_once, producer_threads, store_problem
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import is_shared
-from rollergen.program.matrix import PANEL_BYTES, ROW_BYTES, matrix_axes, matrix_instruction
+from rollergen.program.matrix import PANEL_BYTES, ROW_BYTES, matrix_axes, matrix_instruction, rows_apart
 from rollergen.program.rprogram import SERIAL, Copy, Stage
 
 LEAST_BYTES = 4
@@ -85,7 +85,8 @@ def check_stored_boxes(stage: Stage, device: Device) -> None:
     problem = "its factors do not come in boxes"
     if one is not None and stage.copies and all(copy.boxes for copy in stage.copies):
         longest = device.layer(stage.copies[0].to_layer).box_extent
-        problem = store_problem(stage.op, matrix_axes(stage), one, longest) or _panels_problem(stage, one)
+        apart = rows_apart(stage, one) > 0
+        problem = store_problem(stage.op, matrix_axes(stage), one, longest, apart) or _panels_problem(stage, one)
     if problem or store.adds or store.across_rows or stage.accumulator.carry:
         problem = problem or "results are exchanged across rows, or added to others"
         raise refuse(stage, f"store.boxes is {store.boxes}, but {problem}; expected 0")
@@ -107,7 +108,7 @@ def _check_device(stage: Stage, where: str, copy: Copy, load: Load, device: Devi
             f"{where}: asynchronous from {copy.from_layer} into {copy.to_layer}; {device.name} has "
             + (f"such copies from {device.backing.name}" if widest else "none"),
         )
-    if not LEAST_BYTES <= bytes_ <= widest:
+    if not copy.boxes and not LEAST_BYTES <= bytes_ <= widest:
         raise refuse(
             stage,
             f"{where}: asynchronous copies of {bytes_} bytes; expected {LEAST_BYTES} to {widest} on {device.name}",

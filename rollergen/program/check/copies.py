@@ -123,6 +123,8 @@ def _check_figures(stage: Stage, where: str, copy: Copy) -> None:
         raise refuse(
             stage, f"{where}: padding is {copy.padding}, depth {copy.depth}; expected at least 0 and at least 1"
         )
+    if copy.apart and not copy.boxes:
+        raise refuse(stage, f"{where}: apart is {copy.apart}, but boxes is False; expected 0")
     if copy.every and (len(copy.every) != len(copy.order) or min(copy.every) < 1):
         raise refuse(stage, f"{where}: every is {copy.every}; expected one for each of {', '.join(copy.order)}")
 

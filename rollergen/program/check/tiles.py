@@ -37,6 +37,7 @@ from rollergen.program.matrix import (
     matrix_axes,
     matrix_instruction,
     matrix_operands,
+    rows_apart,
     tiles_across_rows,
     turns_rows,
 )
@@ -121,6 +122,8 @@ def _check_store(stage: Stage, axes: Mapping[str, Axis], device: Device | None) 
         neighbours = loop.extent * (COLUMNS if loop.axis == exchanged else 1)
         if loop.kind == UNROLL and loop.stride == 1 and neighbours % vector == 0:
             tested = any(loop.axis in bound.index.axes() for bound in stage.op.where)
+            if stage.store.boxes and not stage.store.vector_loads:  # of neighbours in the block's layer
+                return
             if not tested and side_by_side(offset, loop.axis, axes[loop.axis].extent, vector):
                 return
     raise refuse(
@@ -303,8 +306,10 @@ def check_matrix(stage: Stage, device: Device) -> None:
 def _check_tile(stage: Stage, instruction: Instruction) -> None:
     shape = (instruction.m, instruction.n, instruction.k)
     for axis, extent, expected in zip(matrix_axes(stage), shape, fragment_loops(instruction), strict=True):
-        own = tuple((loop.kind, loop.extent) for _, loop in stage.of_axis(axis) if loop.stride < extent)
-        if own != expected:
+        loops = [loop for _, loop in stage.of_axis(axis) if loop.stride < extent]
+        own = tuple((loop.kind, loop.extent) for loop in loops)
+        apart = instruction.is_asynchronous and axis == matrix_axes(stage)[0] and (*own[1:], own[0]) == expected
+        if own != expected and not apart:
             raise refuse(stage, f"loops of {axis} with strides below {extent} are {own}; expected {expected}")
 
 
@@ -380,6 +385,9 @@ def _check_panels(stage: Stage, where: str, copy: Copy, instruction: Instruction
         )
     if copy.order[-1] != k and itemsize != 2:
         raise refuse(stage, f"{where}: order is {copy.order}; expected {k} last, only 16-bit factors may lie across it")
+    rows = rows_apart(stage, instruction) if axis == matrix_axes(stage)[0] else 0
+    if copy.apart != rows or (rows and not copy.boxes):
+        raise refuse(stage, f"{where}: apart is {copy.apart}, boxes {copy.boxes}; expected {rows}, in boxes if not 0")
     corner = [loop for _, loop in stage.of_axis(axis) if loop.kind == GROUP and loop.stride >= instruction.m]
     apart = [loop.stride for loop in corner] if copy.order[-1] != k else []
     if any(stride % panel for stride in apart) or shape[0] % SWIZZLE:

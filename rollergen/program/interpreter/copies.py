@@ -149,6 +149,9 @@ def address(copy: Copy, shape: tuple[int, ...], cell: tuple[Array, ...]) -> Arra
     row: Array = 0
     for extent, position in zip(shape[:-1], cell[:-1], strict=True):
         row = row * extent + position
+    if copy.apart:
+        group, within = np.divmod(row, copy.apart**2)
+        row = group * copy.apart**2 + within % copy.apart * copy.apart + within // copy.apart
     if copy.panel:
         panel, column = np.divmod(cell[-1], copy.panel)
         return (panel * prod(shape[:-1]) + row) * copy.panel + swizzled(copy, row, column)

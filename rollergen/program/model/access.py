@@ -105,6 +105,8 @@ def turns_alone(nest: Nest, copy: Copy, shape: tuple[Number, ...]) -> Number:
 def _boxes(device: Device, copy: Copy, shape: tuple[Number, ...]) -> Number:
     """Boxes of a tile of this shape."""
     rows, columns = shape
+    if copy.apart:
+        return rows / copy.apart * (columns / copy.panel)
     return ceil_div(rows, device.layer(copy.to_layer).box_extent) * (columns / copy.panel)
 
 

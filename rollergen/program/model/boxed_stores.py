@@ -9,7 +9,7 @@ import numpy as np
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.matrix import COLUMNS, PANEL_BYTES, ROWS, SWIZZLE
+from rollergen.program.matrix import COLUMNS, PANEL_BYTES, ROWS, SWIZZLE, rows_apart
 from rollergen.program.model.access import Access
 from rollergen.program.model.fragments import instruction_of, tiles
 from rollergen.program.model.nest import Nest
@@ -35,6 +35,8 @@ def stored_box_accesses(nest: Nest, device: Device, stored: Access) -> list[Acce
     rows, columns = tiles(nest, device)
     boxes = rows * (columns * one.n * itemsize / PANEL_BYTES) * (nest.lockstep / one.lanes)
     wavefronts_of_box = one.m * PANEL_BYTES / (layer.banks * layer.bank_bytes)
+    if apart := rows_apart(nest.stage, one):
+        boxes, wavefronts_of_box = boxes * apart, wavefronts_of_box / apart
     return [written, Access(-1, "box", layer.name, boxes, WIDEST_ACCESS_BYTES, wavefronts_of_box, reduces=False)]
 
 

@@ -167,7 +167,8 @@ def _common(stage: Stage, grid: tuple[str, ...], device: Device) -> Hashable:
 
 
 _OF_COPIES = attrgetter(
-    "load", "from_layer", "to_layer", "along", "swizzle", "asynchronous", "window", "runs", "panel", "boxes", "every"
+    "load", "from_layer", "to_layer", "along", "swizzle", "asynchronous", "window", "runs", "panel", "boxes", "every",
+    "apart",
 )
 _OF_STORES = attrgetter("streaming", "on_lines", "adds")
 _WIDTHS = attrgetter("vector", "padding", "depth")
