@@ -299,7 +299,8 @@ class OpenCL(CFamily):
 
     def prefetch_line(self, node: PrefetchLine) -> str:
         at = self.address(node.pointer, node.offset, 1, True)
-        return f"__builtin_prefetch((const void *)(size_t)({at}){', 1, 3' * node.writing})"
+        locality = 3 if node.near or node.writing else 2
+        return f"__builtin_prefetch((const void *)(size_t)({at}), {int(node.writing)}, {locality})"
 
     def streamed(self, address: str, value: str) -> str:
         return f"__builtin_nontemporal_store({value}, {address})"

@@ -143,11 +143,13 @@ class EndGroup:
 class PrefetchLine:
     """The line of ``pointer[offset]`` is prefetched.  Nothing waits for it, and the place need not exist.
 
-    ``writing``: it will be written, so that no other core is to keep it."""
+    ``writing``: it will be written, so that no other core is to keep it.  ``near``: it goes to the cache next to the
+    core, where it drives out others; else to the next one, if there are several."""
 
     pointer: Pointer
     offset: Index
     writing: bool = False
+    near: bool = False
 
 
 Statement = Union[

@@ -17,6 +17,7 @@ from rollergen.lower.takes import moved, of_one_lane, one_lane
 from rollergen.program.loops import (
     PanelPart,
     asked_lanes,
+    asks_near,
     ids_by_lane,
     line_loops,
     prefetched_lines,
@@ -48,7 +49,7 @@ def prefetch_lines(context: Context, here: Place) -> None:
             changes = {p: here.point[p] + iterations, **{q: Index.of(n) for q, n in zip(inside, at, strict=True)}}
             later = here.bind(changes | {len(nest.loops) - 1: Index()})
             offset = load.offset().substitute(later.axes).simplify(out.ranges)
-            out.prefetch_line(nest.parameters[load.buffer.name], offset)
+            out.prefetch_line(nest.parameters[load.buffer.name], offset, near=asks_near(nest.stage, load))
 
 
 def ask_for_result(context: Context, here: Place) -> None:

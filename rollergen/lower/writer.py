@@ -168,8 +168,8 @@ class Writer:
     def boxes(self, statement: BoxStatement) -> None:
         self._add(statement)
 
-    def prefetch_line(self, pointer: Pointer, offset: Index, writing: bool = False) -> None:
-        self._add(PrefetchLine(*self.place(pointer, offset), writing))
+    def prefetch_line(self, pointer: Pointer, offset: Index, writing: bool = False, near: bool = False) -> None:
+        self._add(PrefetchLine(*self.place(pointer, offset), writing, near))
 
     def barrier(self, pending: int | None = None, products: bool = False) -> None:
         self._add(Barrier(pending, products))

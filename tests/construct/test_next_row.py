@@ -43,7 +43,7 @@ def test_exponentials_of_a_row_are_computed_while_the_next_one_arrives(operator)
     loop = stage.loops[stage.prefetch]
     assert (loop.kind, loop.axis) == (SERIAL, stage.op.of_role("spatial")[-1].name)
     text = emit(made, AVX512).text
-    asked = re.findall(r"__builtin_prefetch\(\(const void \*\)\(size_t\)\((\w+ \+ .*?) \+ (\d+)\)\)", text)
+    asked = re.findall(r"__builtin_prefetch\(\(const void \*\)\(size_t\)\((\w+ \+ .*?) \+ (\d+)\), 0, 2\)", text)
     assert asked
     for here, further in asked:
         assert (int(further) - 1000) % 16 == 0

@@ -29,7 +29,7 @@ from tests.lower.guard_pages import flush_array
 from tests.lower.harness import runtime
 from tests.program.hand_devices import AVX512
 
-ASKED = r"__builtin_prefetch\(\(const void \*\)\(size_t\)\((.*?)\)\);"
+ASKED = r"__builtin_prefetch\(\(const void \*\)\(size_t\)\((.*?)\), 0, 2\);"
 
 
 def along_rows(rows=512, columns=1024, count=256):
@@ -62,7 +62,7 @@ def test_every_second_lanes_place_in_the_next_row_is_asked_for():
 @pytest.mark.parametrize(("columns", "lines"), [(1024, 4), (1040, 1)], ids=["four vectors at once", "one vector"])
 def test_each_line_of_a_row_is_asked_for_where_the_next_id_says(columns, lines):
     text = emit(asking(of_rows(columns=columns))[0], AVX512).text
-    asked = re.findall(rf"__builtin_prefetch\(.*?x \+ (\w+)\*{columns} \+ \w+\*\d+(?: \+ (\d+))?\)\);", text)
+    asked = re.findall(rf"__builtin_prefetch\(.*?x \+ (\w+)\*{columns} \+ \w+\*\d+(?: \+ (\d+))?\), 0, 2\);", text)
     assert [int(further or 0) for _, further in asked] == [16 * n for n in range(lines)]
     (row,) = {row for row, _ in asked}
     assert len(re.findall(rf"{row} = ids\w*\[.*1\];", text)) == 1, "the next row's id is read once"

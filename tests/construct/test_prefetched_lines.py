@@ -76,8 +76,15 @@ def test_all_lines_of_a_later_step_are_asked_for_but_no_single_ones():
     program = asking(words(1024, 64).program)
     check(program, AVX512)
     text = emit(program, AVX512, "opencl").text
-    asked = re.findall(r"__builtin_prefetch\(\(const void \*\)\(size_t\)\((\w+)_at \+ group0\*64 \+ (\d+)\)\);", text)
+    asked = re.findall(r"__builtin_prefetch\(\(const void \*\)\(size_t\)\((\w+)_at \+ group0\*64 \+ (\d+)\), 0, 3\);", text)
     assert asked == [("out_weights", str(AHEAD_BYTES // 4 + line * 16)) for line in range(4)]
+
+
+def test_lines_stay_away_from_the_first_cache_where_several_other_rows_are_read():
+    product = rg.ops.matmul(rg.tensor("x", (10, 4096)), rg.tensor("w", (4096, 4096), constant=True))
+    program = asking(construct(cuts(product, AVX512, OPTIONS, None)[0], AVX512, OPTIONS, top_k=1)[0].program)
+    asked = re.findall(r"__builtin_prefetch\(.*, 0, (\d)\);", emit(program, AVX512, "opencl").text)
+    assert set(asked) == {"2"}
 
 
 def test_results_and_traffic_are_as_without():
