@@ -25,6 +25,7 @@ from rollergen.kernel import Kernel
 from rollergen.network.arena import ALIGNMENT_BYTES, Arena, Lifetime, arranged
 from rollergen.network.partition import Step
 from rollergen.network.repeated import weight_of
+from rollergen.network.weights_memory import WeightsMemory
 from rollergen.runtime.executor import executor_for
 from rollergen.runtime.ids import HostIds
 from rollergen.runtime.session import Session
@@ -35,12 +36,13 @@ class Shared:
     """What the executions of a model at several sizes have in common, of which one runs at a time: ``block``, the
     memory of values between steps, as large as the largest of them so far; ``packed``: memory of packed weights, by the
     code of several sizes that reads them and the weights; ``weights``: those that calls read; both with the arrays they
-    were made of."""
+    were made of.  ``memory``: where both lie on the host."""
 
     block: Any = None
     size_bytes: int = 0
     packed: dict[Any, tuple[dict[str, Any], tuple[Any, ...]]] = field(default_factory=dict)
     weights: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    memory: WeightsMemory = field(default_factory=WeightsMemory)
 
     def of_size(self, size_bytes: int, make: Callable[[int], Any]) -> Any:
         """A block of at least so many bytes."""
@@ -264,12 +266,12 @@ class Execution:
 
     def _copied(self, array: np.ndarray) -> Any:
         """An array as launches take it."""
-        copy = aligned_empty(array.shape, array.dtype)
+        copy = self._shared.memory.empty(array.shape, array.dtype)
         copy[...] = array
         return copy
 
     def _new(self, buffer: Buffer) -> Any:
-        return aligned_empty(buffer.shape, buffer.dtype)
+        return self._shared.memory.empty(buffer.shape, numpy_dtype(buffer.dtype))
 
     def _weight(self, name: str, kept: bool) -> np.ndarray:
         """A weight as launches take it; one that they read in every call is copied, so that it stays as it is."""

@@ -1,0 +1,57 @@
+"""Weights lie side by side in blocks that the system can back by large pages, and never on one another."""
+
+import random
+import weakref
+
+import numpy as np
+import pytest
+
+from rollergen.expr.dtypes import numpy_dtype
+from rollergen.gate.arrays import ALIGNMENT_BYTES
+from rollergen.network import weights_memory
+from rollergen.network.weights_memory import WeightsMemory
+
+DTYPES = ("float32", "uint8", "float64", "bfloat16", "bool")
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(weights_memory, "BLOCK_BYTES", 4096)
+
+
+def test_arrays_are_aligned_and_keep_what_is_written_to_them():
+    random.seed(0)
+    memory, made = WeightsMemory(), []
+    for number in range(200):
+        shape = tuple(random.randrange(0, 20) for _ in range(random.randrange(3)))
+        dtype = numpy_dtype(random.choice(DTYPES))
+        made.append((memory.empty(shape, dtype), shape, dtype, number % 2))
+        made[-1][0][...] = number % 2
+    for array, shape, dtype, value in made:
+        assert array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
+        assert array.ctypes.data % ALIGNMENT_BYTES == 0 or not array.size
+        assert (array == np.asarray(value, dtype)).all()
+
+
+def test_neighbours_share_a_block_and_large_arrays_have_their_own():
+    memory, byte = WeightsMemory(), np.dtype(np.uint8)
+    one, large, other = (memory.empty((size,), byte) for size in (100, 2000, 100))
+    assert other.ctypes.data - one.ctypes.data == 128
+    assert not 0 <= large.ctypes.data - one.ctypes.data < 4096
+
+
+def test_a_block_is_freed_with_the_last_of_its_arrays():
+    memory, byte = WeightsMemory(), np.dtype(np.uint8)
+    arrays = [memory.empty((1000,), byte) for _ in range(5)]  # of which four fill the first block
+    alive = weakref.ref(_whole(arrays[0]))
+    assert alive() is _whole(arrays[3]) is not _whole(arrays[4])
+    del arrays[1:]
+    assert alive() is not None
+    arrays.clear()
+    assert alive() is None
+
+
+def _whole(array):
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
