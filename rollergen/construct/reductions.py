@@ -21,6 +21,7 @@ from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan, ReductionPlan
 from rollergen.program.assemble.reduction import inner_product_stage, is_costly, reduction_stage, row_stage
 from rollergen.program.check.tiles import prefetches_rows
+from rollergen.program.loops import panel_part
 from rollergen.program.rprogram import SERIAL, Stage
 from rollergen.space.contraction import combining_tiles
 from rollergen.space.engine import Tally, plans
@@ -48,7 +49,7 @@ def inner_product_candidates(
     op: TensorOp, device: Device, rules: AlignmentRules, ledger: Ledger
 ) -> Iterator[Candidate]:
     """Products of operands that are both contiguous along k, read as they lie: blocks along either axis, which go over
-    all of the other one."""
+    all of the other one, and on CPUs may ask for the rows of the next tile meanwhile."""
     for roles in contraction_roles(op):
         if roles.m is None or roles.n is None:
             continue
@@ -56,7 +57,19 @@ def inner_product_candidates(
             make = lambda plan, rows=rows, columns=columns: inner_product_stage(op, rows, columns, plan, device)
             found = inner_product_plans(op, rows, columns, device, rules, ledger)
             variant = f"inner products, blocks along {rows}"
-            yield from candidates(variant, assembled(found, make, variant), device)
+            made = assembled(found, make, variant)
+            yield from candidates(variant, made, device)
+            if rules.shapes.prefetch and not device.kind.threads:
+                asking = [one for stage in made if (one := next_rows_prefetched(stage, rows)) is not None]
+                yield from candidates(f"{variant}, next ones prefetched", asking, device)
+
+
+def next_rows_prefetched(stage: Stage, rows: str) -> Stage | None:
+    """The stage of inner products whose tiles along the other axis ask for the next rows of ``rows``; None where there
+    is one such tile, or one tile of rows in a block."""
+    p = next((p for p, loop in enumerate(stage.loops) if loop.axis == rows and loop.kind == SERIAL), -1)
+    asking = replace(stage, prefetch=p)
+    return asking if panel_part(asking) is not None else None
 
 
 def _stages(

@@ -89,13 +89,10 @@ def _prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) ->
 
 
 def _prefetching_panels(stage: Stage, n: str | None) -> Stage | None:
-    """The stage with each panel's next one asked for; None where tiles do not share panels, or too few do to ask for
-    all of one."""
+    """The stage with each panel's next one asked for; None where tiles do not share panels."""
     panels = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == n]
     asking = replace(stage, prefetch=panels[0]) if panels else stage
-    part = panel_part(asking)
-    all_of_it = part is not None and stage.loops[part.inner].extent >= stage.loops[part.vectors].extent
-    return asking if all_of_it else None
+    return asking if panel_part(asking) is not None else None
 
 
 _HIDDEN = 0.53

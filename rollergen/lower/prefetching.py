@@ -28,14 +28,16 @@ from rollergen.program.loops import (
 
 def fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: PanelPart | None = None) -> None:
     """Asks for what the loop to prefetch reads at this place in its next iteration; of a panel, at the step at hand,
-    for one vector: which, the loop inside tells."""
+    for some vectors: which, the loop inside tells."""
     nest, out, p = context.nest, context.out, context.nest.stage.prefetch
-    changes = {p: here.point[p] + 1}
+    following: list[dict[int, Index]] = [{p: here.point[p] + 1}]
     if part is not None:
-        changes[part.vectors] = (here.point[part.inner] % nest.loops[part.vectors].extent).simplify(out.ranges)
-    following = here.bind(changes)
-    for load in prefetched_loads(nest.stage, used):
-        offset = load.offset().substitute(following.axes)
+        vectors, tile = nest.loops[part.vectors].extent, here.point[part.inner] * part.each
+        following = [
+            {**following[0], part.vectors: ((tile + n) % vectors).simplify(out.ranges)} for n in range(part.each)
+        ]
+    for changes, load in product(following, prefetched_loads(nest.stage, used)):
+        offset = load.offset().substitute(here.bind(changes).axes)
         first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
         out.prefetch_line(nest.parameters[load.buffer.name], first.simplify(out.ranges))
 

@@ -19,6 +19,7 @@ from math import prod
 import numpy as np
 
 from rollergen.expr.dtypes import ITEMSIZE, is_float
+from rollergen.expr.index import Index
 from rollergen.expr.packing import is_in_panels
 from rollergen.expr.positions import combiner_in_order
 from rollergen.expr.tensor_op import Reduction
@@ -102,19 +103,23 @@ class PanelPart:
     """The loops that share out the prefetching of a panel, by position.
 
     ``inner``: a serial loop between the panels and the steps of the reduction, whose iterations share the vectors of a
-    step. ``vectors``: the unrolled loop over these. ``depth``: where a step begins.
+    step, so many ``each``. ``vectors``: the unrolled loop over these. ``depth``: where a step begins.
     """
 
     inner: int
     vectors: int
     depth: int
+    each: int
 
 
 def panel_part(stage: Stage) -> PanelPart | None:
     """How the iterations inside a loop that is prefetched share the next panel; None: as rows are fetched.
 
     Of the one reduction of a stage whose accumulators lie inside serial loops along two axes and whose steps are
-    serial: at each step every iteration of the inner of them asks for one vector along the axis of the outer."""
+    serial: at each step every iteration of the inner of them asks for as many vectors as make up all of it.  Vectors
+    lie along the axis of the outer, or along the reduction: then a panel is as many rows, all of which are asked for by
+    every iteration, for what is asked for while too much is in flight is dropped.  (One core of a Zen 4, none, each row
+    once, each by all: 8 rows times 4096 rows of 4096 7.7, 4.9, 4.0 ms, 16 times 3072 of 768 1.10, .71, .73 ms.)"""
     p, reductions = stage.prefetch, stage.op.reductions
     if p < 0 or len(reductions) != 1:
         return None
@@ -123,16 +128,20 @@ def panel_part(stage: Stage) -> PanelPart | None:
     spatial = [q for q, loop in enumerate(stage.loops) if roles[loop.axis] == "spatial" and loop.kind not in PARALLEL]
     inner = [q for q in spatial if p < q < stage.accumulator.at_loop and stage.loops[q].kind == SERIAL]
     vectors = [q for q in spatial if stage.loops[q].axis == axis and stage.loops[q].kind == UNROLL]
-    lanes = [q for q in spatial if stage.loops[q].axis == axis and stage.loops[q].kind == LANE]
+    lanes = [loop for loop in stage.loops if loop.kind == LANE and (loop.axis == axis or roles[loop.axis] == "reduce")]
     steps = [q for q, loop in enumerate(stage.loops) if roles[loop.axis] == "reduce" and loop.kind == SERIAL]
     if len(inner) != 1 or len(vectors) != 1 or len(lanes) != 1 or not steps or stage.loops[inner[0]].axis == axis:
         return None
     depth = max(steps) + 1
-    return PanelPart(inner[0], vectors[0], depth) if stage.accumulator.at_loop < depth <= vectors[0] else None
+    if not stage.accumulator.at_loop < depth <= vectors[0]:
+        return None
+    count, tiles = stage.loops[vectors[0]].extent, stage.loops[inner[0]].extent
+    return PanelPart(inner[0], vectors[0], depth, -(-count // tiles) if lanes[0].axis == axis else count)
 
 
 def shared_panels(stage: Stage) -> tuple[int, ...]:
-    """The loads, by number, of panels along the lanes that tiles of another axis share, one after the other."""
+    """The loads, by number, of panels along the lanes, or of rows along a reduction's lanes, that tiles of another axis
+    share, one after the other."""
     lane, copied = stage.loops[-1] if stage.loops else None, {copy.load for copy in stage.copies}
     if lane is None or lane.kind != LANE or len(stage.op.of_role("reduce")) != 1:
         return ()
@@ -140,8 +149,14 @@ def shared_panels(stage: Stage) -> tuple[int, ...]:
     tiled = {one.axis for one in inside if one.kind == SERIAL and stage.op.axis(one.axis).role == "spatial"}
     return tuple(
         number for number, load in enumerate(stage.op.loads())
-        if number not in copied and is_in_panels(load, lane.axis) and not tiled <= load.axes()
+        if number not in copied and _along(stage, load, lane.axis) and not tiled <= load.axes()
     )  # fmt: skip
+
+
+def _along(stage: Stage, load: Load, lane: str) -> bool:
+    """Whether the load's vectors are those of a panel, or lie along a row of a reduction."""
+    rows = stage.op.axis(lane).role == "reduce" and bool(load.indices) and load.indices[-1] == Index.axis(lane)
+    return rows or is_in_panels(load, lane)
 
 
 def prefetched_loads(stage: Stage, used: Iterable[Load]) -> tuple[Load, ...]:
@@ -151,7 +166,8 @@ def prefetched_loads(stage: Stage, used: Iterable[Load]) -> tuple[Load, ...]:
     vectors.
     """
     axis, part = stage.loops[stage.prefetch].axis, panel_part(stage)
-    inside = set() if part is None else {loop.axis for loop in stage.loops[part.depth :]} - {axis}
+    behind = () if part is None else stage.loops[part.depth :]
+    inside = {loop.axis for loop in behind if loop.kind != LANE} - {axis}
     return tuple(load for load in used if axis in load.axes() and not inside & set(load.axes()))
 
 

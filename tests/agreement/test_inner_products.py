@@ -8,6 +8,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.reductions import next_rows_prefetched
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.assemble.plan import InnerProductPlan
@@ -62,6 +63,28 @@ def test_readers_agree(expression, plan, along):
     assert_values(expression, program, result.outputs, arrays)
     assert_traffic(program, result.traffic, spec, blocks)
     assert_values(expression, program, run_opencl(program, arrays, spec), arrays)
+
+
+@pytest.mark.parametrize("n", [24, 22])
+def test_tiles_that_share_rows_ask_for_all_of_the_next_ones_and_compute_the_same(n):
+    spec, expression = device("cpu"), linear(6, n, 133)
+    plain = made(expression, InnerProductPlan(3, 4, 2, 8), spec)  # three tiles along m share four rows of w
+    (stage,) = plain.stages
+    asking = replace(plain, stages=(next_rows_prefetched(stage, next(loop.axis for loop in stage.loops)),))
+    check(asking, spec)
+    text = emit(asking, spec, "opencl").text
+    lines = [line for line in text.splitlines() if "__builtin_prefetch" in line]
+    assert lines and len(lines) % 4 == 0 and all("w_at" in line for line in lines)
+    arrays = small_integers(asking)
+    (one, _), (other, _) = (interpreted(program, arrays, spec, 50) for program in (asking, plain))
+    assert one.traffic == other.traffic
+    for got, want in zip(run_opencl(asking, arrays, spec).values(), run_opencl(plain, arrays, spec).values(), strict=True):
+        assert (got == want).all()
+
+
+def test_one_tile_along_the_other_axis_asks_for_nothing():
+    (stage,) = made(linear(2, 24, 64), InnerProductPlan(3, 4, 2, 8), device("cpu")).stages
+    assert next_rows_prefetched(stage, stage.loops[0].axis) is None
 
 
 def test_operands_are_read_where_they_lie_for_few_rows():

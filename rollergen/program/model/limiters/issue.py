@@ -80,7 +80,7 @@ def _prefetches(nest: Nest) -> Number:
     asked = len(prefetched_loads(nest.stage, loads(*nest.stage.op.reductions[-1].bodies)))
     part = panel_part(nest.stage)
     if part is not None:
-        return asked * nest.passed(tuple([p for p in nest.in_thread() if p < part.depth]))
+        return asked * part.each * nest.passed(tuple([p for p in nest.in_thread() if p < part.depth]))
     return asked * points
 
 
