@@ -133,7 +133,7 @@ def _positions(out: Writer, place: Place, staged: Staged) -> tuple[Index, ...]:
 
 def buffer_access(out: Writer, staged: Staged, positions: tuple[Index, ...]) -> Access:
     if staged.copy.swizzle > 1:
-        row, column = _kept_row(out, staged, positions), positions[-1]
+        row, column = _stored_row(out, staged, positions), positions[-1]
         if staged.copy.panel:
             within = (column % staged.copy.panel).simplify(out.ranges)
             offset = panel_offset(out, staged, positions) - within + _swizzled(out, staged, row, within)
@@ -144,7 +144,7 @@ def buffer_access(out: Writer, staged: Staged, positions: tuple[Index, ...]) -> 
     return Access(staged.pointer, offset, alignment=ARRAY_BYTES[staged.pointer.scope])
 
 
-def _kept_row(out: Writer, staged: Staged, positions: tuple[Index, ...]) -> Index:
+def _stored_row(out: Writer, staged: Staged, positions: tuple[Index, ...]) -> Index:
     """The row of the buffer that has the positions' element."""
     row, apart = linear(positions[:-1], staged.shape[:-1]), staged.copy.apart
     if not apart:
@@ -156,7 +156,7 @@ def _kept_row(out: Writer, staged: Staged, positions: tuple[Index, ...]) -> Inde
 
 def panel_offset(out: Writer, staged: Staged, positions: tuple[Index, ...]) -> Index:
     """Where an element of a tile in panels would be without its swizzle."""
-    panel, row, column = staged.copy.panel, _kept_row(out, staged, positions), positions[-1]
+    panel, row, column = staged.copy.panel, _stored_row(out, staged, positions), positions[-1]
     number, within = (column // panel).simplify(out.ranges), (column % panel).simplify(out.ranges)
     return staged.stage + (number * prod(staged.shape[:-1]) + row) * panel + within
 

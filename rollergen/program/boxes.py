@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Index
 from rollergen.expr.places import put_of
@@ -56,9 +57,11 @@ class Boxes:
         """(number of the map, coordinates) of a part's box from so many columns on, of a tile with rows and columns of
         the ``order``, which begins at ``first`` along each axis."""
         rows, columns = order
-        if not self.pitch or not isinstance(part, int):
+        if not self.pitch:
             steps = {columns: column, rows: part * self.rows}
             return 0, tuple(first[axis] + steps.get(axis, 0) for axis in self.axes)
+        if not isinstance(part, int):  # boxes of rows apart are shared with no other block (`box_problem`)
+            raise ProgramError(f"part {part} of a tile of rows apart is known at run time only; expected a number")
         which, row = part % SWIZZLE, first[rows] + part // SWIZZLE * SWIZZLE * SWIZZLE
         return which, (first[columns] + (column + which * self.pitch), row // SWIZZLE)
 
@@ -136,8 +139,10 @@ def apart_problem(op: TensorOp, load: Load, order: tuple[str, ...]) -> str:
     if [*(read.buffer.name for read in op.reads()), op.output.name].count(load.buffer.name) != 1:
         return f"{load.buffer.name} has another use, too"
     pitch, rows = offset.coefficient(order[0]), op.axis(order[0]).extent
-    if load.guard or offset != Index(((order[0], pitch), (order[1], 1))) or pitch < 1:
+    if load.guard or offset != Index.axis(order[0]) * pitch + Index.axis(order[1]) or pitch < 1:
         return f"its elements, at {offset}, are guarded, or are not just the rows of {load.buffer.name}"
+    if load.buffer != op.output and pitch < op.axis(order[1]).extent:
+        return f"its rows of {op.axis(order[1]).extent} elements begin {pitch} behind each other"
     bytes_ = SWIZZLE * pitch * itemsize
     if rows < SWIZZLE or bytes_ % STRIDE_BYTES or bytes_ >= MOST_STRIDE_BYTES or SWIZZLE * pitch > MOST_EXTENT:
         return f"its {rows} rows are fewer than {SWIZZLE}, or {bytes_} bytes of as many no multiple of {STRIDE_BYTES}"

@@ -189,10 +189,19 @@ def test_what_is_no_row_apart_is_refused(made, says):
         check(made(), H200)
 
 
+def frames(count, hop, window, columns):
+    """Windows of a signal that overlap, times a matrix."""
+    x, w = rg.tensor("A", (count * hop + window,), "float16"), rg.tensor("B", (window, columns), "float16")
+    k = rg.reduce_axis("k", window)
+    return rg.compute((count, columns), lambda i, j: rg.sum(x[i * hop + k] * w[k, j], k))
+
+
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
         (lambda: matmul(7, 265, 136), "fewer rows than boxes have"),
+        (lambda: frames(137, 101, 264, 136), "rows that overlap do not end where the next one begins"),
+        (lambda: frames(137, 1, 264, 136), "rows an element apart"),
         (lambda: matmul(137, 265, 135), "the other factor's rows are no multiples, either"),
         (lambda: matmul(137, 265, 136, transpose_a=True), "rows along the sum"),
     ],
@@ -201,6 +210,13 @@ def test_other_products_are_as_they_are_without(expression, why):
     made = planned(expression(), H200, STORING)
     assert made == planned(expression(), H200, replace(STORING, apart=False)), why
     assert not any(copy.apart for copy in made.stages[0].copies)
+
+
+def test_the_names_of_axes_decide_nothing():
+    a, b, u = rg.tensor("A", (137, 265), "float16"), rg.tensor("B", (265, 136), "float16"), rg.reduce_axis("a", 265)
+    product = rg.compute((137, 136), lambda z, y: rg.sum(a[z, u] * b[u, y], u), name="out")
+    (stage,) = planned(product, H200, STORING).stages
+    assert [copy.apart for copy in stage.copies] == [8, 0] and stage.store.boxes
 
 
 @pytest.mark.parametrize(("extra", "most"), [((0, 0, 1), 1.1), ((0, 1, 0), 1.25)])
