@@ -31,10 +31,10 @@ from benches.names import with_networks
 
 def asked() -> argparse.Namespace:
     """The command line's options."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--device", help="one that need not be present: construct and predict alone")
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--batch", type=int, default=1, help="so many pictures, texts or sequences a call")
+    parser.add_argument("--batch", type=int, default=1, help="pictures, texts or sequences a call, of those that run")
     parser.add_argument("--all-cores", action="store_true", help="every core and as many threads, instead of one")
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--no-profile", action="store_true", help="the model's first choices")

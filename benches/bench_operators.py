@@ -39,7 +39,7 @@ from benches.operator_cases import CASES, Case
 
 def asked() -> argparse.Namespace:
     """The command line's options.  A name that no case has ends the run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
     parser.add_argument("--kind", default="", help="only classes whose name contains this text")
     parser.add_argument("--list", action="store_true", help="name the cases, each behind its class, and stop")

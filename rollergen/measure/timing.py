@@ -118,7 +118,7 @@ def time_all(passed: Sequence[Timed], bench: Bench, progress: Progress) -> None:
 
 
 def settled(alive: Sequence[Timed]) -> bool:
-    """Whether every other candidate is beaten by the one with the least median by more than chance, or like it."""
+    """Whether the one with the least median beats each other one by more than chance, or is as fast."""
     if len(alive) == 1:
         return len(alive[0].walls) >= ROUNDS // 2
     best = min(alive, key=lambda one: median(one.walls))

@@ -18,13 +18,14 @@ BLOCK_BYTES = 1 << 25
 
 
 class WeightsMemory:
-    """Gives arrays side by side; a block is freed with the last of its arrays."""
+    """Gives arrays side by side; an earlier block is freed with the last of its arrays."""
 
     def __init__(self) -> None:
         self._block, self._used = np.empty(0, np.uint8), 0
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """A C-contiguous array, contents undefined, whose first element lies at a multiple of `ALIGNMENT_BYTES`."""
+        """A C-contiguous array, contents undefined, whose first element, if it has any, lies at a multiple of
+        `ALIGNMENT_BYTES`."""
         size = prod(shape) * dtype.itemsize
         if size > BLOCK_BYTES // 4:
             return aligned_empty(shape, dtype)

@@ -206,8 +206,8 @@ def prefetched_lines(stage: Stage) -> tuple[tuple[Load, int], ...]:
 
 
 def asks_near(stage: Stage, load: Load) -> bool:
-    """Whether the load's lines are asked for into the first cache, which has room for them where nothing else is read
-    in several rows: rows of 4 KB share few of its sets.
+    """Whether the load's lines are asked for into the first cache.  Rows that lie 4 KB apart fall into few of its sets:
+    where several are read, lines asked for would drive them out, and go to the second cache.
 
     (One core of a Zen 4, lines 4 KB ahead: 8 rows times 4096 x 4096 take 2.9 ms by way of the second cache, 5.7 by way
     of the first; one row times 4096 x 11008 weights in words 1.70 and 1.51.)"""

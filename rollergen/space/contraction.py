@@ -124,7 +124,7 @@ _STEPS = (32, 64, 128, 256, 384, 512, 1024)
 _FEW_STEPS = (8, 16)
 """Of a vector, or of as few rows as a register tile has, times a matrix that is read once as it lies: few of its rows
 at a time, each to its end.  (1, 2, 4 and 8 rows times 4096 x 4096 on one core of a Zen 4: 2.9, 3.0, 3.5 and 4.5 ms by
-8 rows of the matrix; 6.7, 7.2 and 8.6 with tiles of 64 x 1024 of it copied.)"""
+8 rows of the matrix; the last three 6.7, 7.2 and 8.6 with tiles of 64 x 1024 of it copied.)"""
 MOST_WRITTEN_OUT = 360
 """Steps of the reduction, over all vectors of a tile, that are written out one after the other."""
 _SERIAL_PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
