@@ -60,14 +60,14 @@ def inner_product_candidates(
             made = assembled(found, make, variant)
             yield from candidates(variant, made, device)
             if rules.shapes.prefetch and not device.kind.threads:
-                asking = [one for stage in made if (one := next_rows_prefetched(stage, rows)) is not None]
-                yield from candidates(f"{variant}, next ones prefetched", asking, device)
+                asking = [one for stage in made if (one := next_panel_prefetched(stage, rows)) is not None]
+                yield from candidates(f"{variant}, next rows prefetched", asking, device)
 
 
-def next_rows_prefetched(stage: Stage, rows: str) -> Stage | None:
-    """The stage of inner products whose tiles along the other axis ask for the next rows of ``rows``; None where there
-    is one such tile, or one tile of rows in a block."""
-    p = next((p for p, loop in enumerate(stage.loops) if loop.axis == rows and loop.kind == SERIAL), -1)
+def next_panel_prefetched(stage: Stage, axis: str | None) -> Stage | None:
+    """The stage whose tiles along another axis ask for the next panel (or rows) along this one; None where there is one
+    such tile, or one panel in a block."""
+    p = next((p for p, loop in enumerate(stage.loops) if loop.axis == axis and loop.kind == SERIAL), -1)
     asking = replace(stage, prefetch=p)
     return asking if panel_part(asking) is not None else None
 

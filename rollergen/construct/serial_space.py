@@ -15,6 +15,7 @@ from rollergen.construct.copies import copy_seconds, pending_copies
 from rollergen.construct.drafts import SIZES, Draftable, drafted
 from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
+from rollergen.construct.reductions import next_panel_prefetched
 from rollergen.construct.variants import Variant, needs_packing, operands
 from rollergen.dropped import as_far_as_possible, in_pieces, plan_text, standing
 from rollergen.expr.joining import joined
@@ -29,7 +30,7 @@ from rollergen.program.assemble.contraction import accumulator_dtype, contractio
 from rollergen.program.assemble.levels import reuses
 from rollergen.program.assemble.nest import ceil_div, is_batch
 from rollergen.program.assemble.plan import ContractionPlan, Size
-from rollergen.program.loops import panel_part, prefetched_lines, prefetches_lines
+from rollergen.program.loops import prefetched_lines, prefetches_lines
 from rollergen.program.model import least_seconds, predict_stage, price_batch, price_stages
 from rollergen.program.model.limiters.limit import TAKES_TURNS
 from rollergen.program.rprogram import SERIAL, Stage
@@ -76,7 +77,7 @@ def _prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) ->
         if structure.staged or structure.variant.roles.taps:
             continue
         (stage,) = plain.own
-        for asking in (_prefetching_panels(stage, structure.variant.roles.n), _prefetching_lines(stage, device)):
+        for asking in (next_panel_prefetched(stage, structure.variant.roles.n), _prefetching_lines(stage, device)):
             if asking is not None:
                 found.append((structure, plain, asking))
     if not found:
@@ -86,13 +87,6 @@ def _prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) ->
         one = structure.candidate(asking, device, rounded(structure.packing.copy_seconds(device) + seconds))
         if one.seconds < plain.seconds:
             yield one
-
-
-def _prefetching_panels(stage: Stage, n: str | None) -> Stage | None:
-    """The stage with each panel's next one asked for; None where tiles do not share panels."""
-    panels = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == n]
-    asking = replace(stage, prefetch=panels[0]) if panels else stage
-    return asking if panel_part(asking) is not None else None
 
 
 _HIDDEN = 0.53

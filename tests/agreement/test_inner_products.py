@@ -8,7 +8,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
-from rollergen.construct.reductions import next_rows_prefetched
+from rollergen.construct.reductions import next_panel_prefetched
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.assemble.plan import InnerProductPlan
@@ -70,7 +70,7 @@ def test_tiles_that_share_rows_ask_for_all_of_the_next_ones_and_compute_the_same
     spec, expression = device("cpu"), linear(6, n, 133)
     plain = made(expression, InnerProductPlan(3, 4, 2, 8), spec)  # three tiles along m share four rows of w
     (stage,) = plain.stages
-    asking = replace(plain, stages=(next_rows_prefetched(stage, next(loop.axis for loop in stage.loops)),))
+    asking = replace(plain, stages=(next_panel_prefetched(stage, next(loop.axis for loop in stage.loops)),))
     check(asking, spec)
     text = emit(asking, spec, "opencl").text
     lines = [line for line in text.splitlines() if "__builtin_prefetch" in line]
@@ -84,7 +84,7 @@ def test_tiles_that_share_rows_ask_for_all_of_the_next_ones_and_compute_the_same
 
 def test_one_tile_along_the_other_axis_asks_for_nothing():
     (stage,) = made(linear(2, 24, 64), InnerProductPlan(3, 4, 2, 8), device("cpu")).stages
-    assert next_rows_prefetched(stage, stage.loops[0].axis) is None
+    assert next_panel_prefetched(stage, stage.loops[0].axis) is None
 
 
 def test_operands_are_read_where_they_lie_for_few_rows():

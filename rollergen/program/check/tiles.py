@@ -122,9 +122,8 @@ def _check_store(stage: Stage, axes: Mapping[str, Axis], device: Device | None) 
         neighbours = loop.extent * (COLUMNS if loop.axis == exchanged else 1)
         if loop.kind == UNROLL and loop.stride == 1 and neighbours % vector == 0:
             tested = any(loop.axis in bound.index.axes() for bound in stage.op.where)
-            in_layer = stage.store.boxes and not stage.store.vector_loads  # neighbours in the block's layer
-            if in_layer and offset.coefficient(loop.axis) == 1:
-                return
+            if stage.store.boxes and not stage.store.vector_loads and offset.coefficient(loop.axis) == 1:
+                return  # neighbours in the block's layer
             if not tested and side_by_side(offset, loop.axis, axes[loop.axis].extent, vector):
                 return
     raise refuse(
