@@ -147,9 +147,9 @@ def test_a_batch_norm_whose_weights_are_kept_once_is_written_into_the_transposed
 
 def test_steps_of_one_kernel_pack_a_weight_once_if_they_read_the_same():
     nodes = [("MatMul", f"{x} {w}", y, {}) for x, w, y in (("x", "w", "p"), ("p", "v", "q"), ("q", "w", "y"))]
-    held = {name: weights(64, 64) for name in "wv"}
-    proto = model(nodes, [("x", FLOAT, [64, 64])], [("y", FLOAT, [64, 64])], **held)
-    ours, x = rg.compile(proto, None, "cpu", profile=False), weights(64, 64)
+    held = {name: weights(128, 128) for name in "wv"}
+    proto = model(nodes, [("x", FLOAT, [64, 128])], [("y", FLOAT, [64, 128])], **held)
+    ours, x = rg.compile(proto, None, "cpu", profile=False), weights(64, 128)
     np.testing.assert_allclose(ours(x), ReferenceEvaluator(proto).run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
     (kernel,), packed = ours.kernels, ours._execution._packed
     assert [key[0] for key in packed] == [kernel, kernel]
