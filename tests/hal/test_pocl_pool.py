@@ -31,6 +31,14 @@ kernel void add(global const int *counts, global int *sums)
 }
 
 kernel void turn(global int *next, global int *turns) { turns[get_group_id(0)] = next[0]++; }
+
+/* Each of two groups waits for the other one, so many looks long. */
+kernel void meet(global volatile int *come, global int *met)
+{
+    atomic_inc(come);
+    for (int look = 0; look < come[1] && come[0] < 2; ++look);
+    met[get_group_id(0)] = come[0] > 1;
+}
 """
 
 
@@ -54,7 +62,7 @@ def pool(runtime):
 def module(runtime):
     """Has run through the queue once."""
     module = runtime.compile(TEXT, alone=(True,))
-    for entry, arrays in (("count", 1), ("add", 2), ("turn", 2)):
+    for entry, arrays in (("count", 1), ("add", 2), ("turn", 2), ("meet", 2)):
         kernel = module.kernel(entry)
         runtime.set_arguments(kernel, [runtime.wrap(np.zeros(GROUPS, np.int32)) for _ in range(arrays)])
         runtime.launch(kernel, 1, 1, alone=True)
@@ -126,6 +134,14 @@ def test_a_timed_job_does_the_same_and_tells_the_seconds_of_each_launch(module, 
         assert 0 < sum(found[-1]) <= time.perf_counter() - start
         assert (counts == call).all() and (sums == GROUPS * call).all() and few[0] == call
         assert len(found[-1]) == len(launches) and min(found[-1]) >= 0
+
+
+def test_a_timed_job_has_the_help_of_threads_that_slept(module, pool):
+    pool.job([launch(module, "count", 2, np.zeros(GROUPS, np.int32))])()  # by which they are begun
+    time.sleep(0.05)
+    come, met = np.array([0, 1 << 30], np.int32), np.zeros(2, np.int32)
+    pool.timed([launch(module, "meet", 2, come, met)])()
+    assert met.all()
 
 
 def test_of_several_callers_one_has_the_threads_and_all_are_right(module, pool):
