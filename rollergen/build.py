@@ -103,7 +103,7 @@ def build(
     terms = terms_of(resolve(device), top_k, profile, options, verifier)
     target = terms.device
     with shallow_enough("rg.build of the expression"):
-        graph = planned(expr, target, options, inputs)
+        graph = planned(expr, target, options, inputs, terms.count)
     if not graph.tensor_ops:
         terms = replace(terms, executor=None, varied=False)  # no element of an output is to be checked or timed
     keeps = cache and options.rank is None  # nobody knows whether a function is the same as the last time

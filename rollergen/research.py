@@ -54,7 +54,7 @@ def construct(
     if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1:
         raise ArgumentError(f"top_k is {shown(top_k)}; expected an integer of at least 1")
     target = resolve(device)
-    graph = planned(expr, target, options)
+    graph = planned(expr, target, options, top_k=top_k)
     return tuple(one.program for one in construct_graph(graph, target, options, top_k))
 
 

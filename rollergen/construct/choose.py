@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import accumulate, islice
 from math import isfinite, isnan
 
 import numpy as np
@@ -97,11 +97,9 @@ def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int
     machine = device.kind.machine
     if machine is not None and (found := _of_machine(machine, graph, device, top_k)):
         return found
-    room = room_bytes(graph, device)
     join = lambda pick: program_of(graph, device, pick)
-    count = max(top_k, LEAST_CONSIDERED)
     for few in _fewest(device, options, top_k):
-        choices = [some_candidates(d, device, options, count, room, few) for d in graph.tensor_ops]
+        choices = list(_choices(graph, device, options, top_k, few))
         if graph.definition:  # what quantises activations takes little time: all variety is the products'
             pairs = zip(graph.tensor_ops, choices, strict=True)
             choices = [found[:1] if op.output.kind == "temporary" else found for op, found in pairs]
@@ -110,6 +108,24 @@ def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int
         if len(found) == top_k:
             break
     return found
+
+
+def _choices(
+    graph: Graph, device: Device, options: BuildOptions, top_k: int, few: int | None
+) -> Iterator[tuple[Candidate, ...]]:
+    """The candidates of each tensor op."""
+    room, count = room_bytes(graph, device), max(top_k, LEAST_CONSIDERED)
+    return (some_candidates(op, device, options, count, room, few) for op in graph.tensor_ops)
+
+
+def takes_longer(seconds: float, graph: Graph, device: Device, options: BuildOptions, top_k: int) -> bool:
+    """Whether the best candidates of the graph's tensor ops together take more; once they do, no other op is asked."""
+    device = limited(device, options)
+    if device.kind.machine is not None:
+        return False
+    few = _fewest(device, options, top_k)[0]
+    so_far = accumulate(found[0].seconds for found in _choices(graph, device, options, top_k, few))
+    return any(some > seconds for some in so_far)
 
 
 def _fewest(device: Device, options: BuildOptions, top_k: int) -> tuple[int | None, ...]:

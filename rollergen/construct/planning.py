@@ -41,18 +41,20 @@ def planned(
     device: Device,
     options: BuildOptions = BuildOptions(),
     inputs: Sequence[Tensor] | None = None,
+    top_k: int = 1,
 ) -> Graph:
     """The stages of `outputs` for `device`, as `canonicalize` makes them.  An operand is stored first unless the model
     finds it faster to compute it where it is read; the same holds for contractions that share a stage and for chains.
-    The stages of the last few expressions are remembered.
+    The stages of the last few expressions are remembered.  ``top_k``: how many programs the caller is going to
+    construct of them: those of the cut that is chosen are then known.
 
     Raises DtypeError for float64 on a device that has no instruction for it.
     """
     wanted = outputs if isinstance(outputs, Tensor) else _listed(outputs)
     given = None if inputs is None else _listed(inputs)
     if wanted is None or (given is None and inputs is not None):
-        return _planned(outputs, device, options, inputs)  # which says what is wrong
-    return _remembered(wanted, device, options, given)
+        return _planned(outputs, device, options, inputs, top_k)  # which says what is wrong
+    return _remembered(wanted, device, options, given, top_k)
 
 
 def _listed(tensors: object) -> tuple[Tensor, ...] | None:
@@ -61,28 +63,39 @@ def _listed(tensors: object) -> tuple[Tensor, ...] | None:
 
 
 def _planned(
-    outputs: Tensor | Sequence[Tensor], device: Device, options: BuildOptions, inputs: Sequence[Tensor] | None
-) -> Graph:
-    found = cuts(outputs, device, options, inputs)
-    return found[0] if len(found) == 1 else min(found, key=partial(_seconds, device=device, options=options))
+    outputs: Tensor | Sequence[Tensor], device: Device, options: BuildOptions, inputs: Sequence[Tensor] | None,
+    top_k: int,
+) -> Graph:  # fmt: skip
+    seconds = partial(_seconds, device=device, options=options, top_k=top_k)
+    fastest, *others = cuts(outputs, device, options, inputs, top_k)
+    least = seconds(fastest, math.inf) if others else math.inf
+    for other in others:
+        if (found := seconds(other, least)) < least:
+            fastest, least = other, found
+    return fastest
 
 
-def _seconds(graph: Graph, device: Device, options: BuildOptions) -> float:
-    from rollergen.construct.choose import construct  # which nothing needs that has one cut
+def _seconds(graph: Graph, at_most: float, device: Device, options: BuildOptions, top_k: int) -> float:
+    """As `Seconds`; infinity, too, where the graph has no program."""
+    from rollergen.construct.choose import construct, takes_longer  # which nothing needs that has one cut
+
+    def best(graph: Graph) -> float:
+        longer = at_most < math.inf and takes_longer(at_most, graph, device, options, top_k)
+        return math.inf if longer else construct(graph, device, options, top_k)[0].seconds
 
     try:
         with collected_drops():  # of the cuts that are chosen, who constructs the kernel tells
-            best = lambda graph: construct(graph, device, options, top_k=1)[0].seconds
             return next((seconds for _, seconds in standing([graph], best, lambda graph: "a cut")), math.inf)
     except (ConstructionError, DoesNotFitError):
         return math.inf
 
 
 def cuts(
-    outputs: Tensor | Sequence[Tensor], device: Device, options: BuildOptions, inputs: Sequence[Tensor] | None
-) -> list[Graph]:
+    outputs: Tensor | Sequence[Tensor], device: Device, options: BuildOptions, inputs: Sequence[Tensor] | None,
+    top_k: int = 1,
+) -> list[Graph]:  # fmt: skip
     """The stages among which `planned` chooses: with chains whole, where there are any, and with their parts apart."""
-    seconds = partial(_seconds, device=device, options=options)
+    seconds = partial(_seconds, device=device, options=options, top_k=top_k)
     rows, bare = row_limits(device), device.kind.machine is not None
     if not (device.kind.float64 or bare):  # of a machine of tiles there is a listing, which no compiler refuses
         _refuse_float64(cut(outputs, inputs), device)

@@ -19,7 +19,7 @@ from rollergen.expr.guards import relative_to
 from rollergen.expr.index import Index
 from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import RowLimits
-from rollergen.expr.stages import Graph, cut, fastest_cut
+from rollergen.expr.stages import Graph, Seconds, cut, fastest_cut
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Buffer, IndexValue, Load, Take, Value, Within, read_of, transform, walk, with_read
 from rollergen.expr.views import Indices, Shape, merged, merged_index, reduced, simplified, unflattened
@@ -32,12 +32,12 @@ def canonicalize(
     outputs: Tensor | Sequence[Tensor],
     inputs: Sequence[Tensor] | None = None,
     rows: RowLimits = RowLimits(),
-    seconds: Callable[[Graph], float] | None = None,
+    seconds: Seconds | None = None,
     bare: bool = False,
 ) -> Graph:
     """`outputs` as stages in canonical form; arguments and errors as `stages.cut`.
 
-    ``seconds``: what stages take; None: they are cut no more than they have to be.  ``bare``: as `planning.Planner`.
+    None for ``seconds``: they are cut no more than they have to be.  ``bare``: as `planning.Planner`.
     """
     if seconds is None:
         return _canonical(cut(outputs, inputs, rows))

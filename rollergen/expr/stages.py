@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from rollergen.errors import ExpressionError, shown
@@ -48,6 +49,10 @@ class Graph:
         return next(b for b in (*self.inputs, *self.outputs, *self.temporaries) if b.name == name)
 
 
+Seconds = Callable[[Graph, float], float]
+"""``seconds(graph, at_most)``: what its stages take on a device; infinity where they take more than ``at_most``."""
+
+
 def cut(
     outputs: Tensor | Sequence[Tensor],
     inputs: Sequence[Tensor] | None = None,
@@ -72,7 +77,7 @@ def fastest_cut(
     inputs: Sequence[Tensor] | None,
     rows: RowLimits,
     finished: Callable[[Graph], Graph],
-    seconds: Callable[[Graph], float],
+    seconds: Seconds,
     bare: bool = False,
 ) -> Graph:
     """The `finished` stages of `outputs` that take the fewest `seconds`; ``bare`` as `Planner` has it, the other
@@ -89,14 +94,15 @@ def fastest_cut(
     fused, stored = made(()), planner.all_stored()
     if not stored:
         return fused
+    whole, several = seconds(fused, inf), len(stored) > 1
     apart = made(stored)
-    least = seconds(apart)
-    for one in reversed(stored) if len(stored) > 1 else ():
+    least = seconds(apart, inf if several else whole)
+    for one in reversed(stored) if several else ():
         fewer = tuple(other for other in stored if other is not one)
         graph = made(fewer)
-        if (found := seconds(graph)) <= least:
+        if (found := seconds(graph, least)) <= least:
             apart, stored, least = graph, fewer, found
-    return apart if least < seconds(fused) else fused
+    return apart if least < whole else fused
 
 
 def graph_of(plan: Plan, outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...]) -> Graph:

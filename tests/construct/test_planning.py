@@ -6,6 +6,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.choose import choice
 from rollergen.construct.planning import planned
 from rollergen.errors import DtypeError
 from rollergen.hal.load import load_device
@@ -155,3 +156,21 @@ def test_integers_become_bfloat16_only_where_there_is_float64(dtype):
     with pytest.raises(DtypeError, match="mali-g71 has no instruction; expected float32 \\(integers of 32 and 64 bits cast to it before bfloat16\\)"):
         rg.build(cast, "mali-g71", profile=False, cache=False)
     assert rg.build(rg.ops.cast(rg.tensor("x", (64,), "int16"), "bfloat16"), "mali-g71", profile=False, cache=False)
+
+
+def narrow_weights(rows, k, n):
+    """As int8, which cast the product reads; stored as float16 they take longer to write than the product takes."""
+    return ops.linear(T("x", rows, k, dtype="float16"), ops.cast(T("w", n, k, dtype="int8"), "float16"))
+
+
+def test_a_cut_whose_first_stage_takes_longer_than_another_cut_is_constructed_no_further():
+    choice.cache_clear()
+    graph = planned(narrow_weights(8, 1280, 1344), target("a100"))
+    assert len(graph.tensor_ops) == 1
+    assert choice.cache_info().misses == 2  # the product that casts, and the cast alone
+
+
+def test_what_the_chosen_cut_was_compared_by_is_not_constructed_again():
+    choice.cache_clear()
+    rg.build(narrow_weights(8, 1280, 1408), "a100", profile=False, cache=False)
+    assert choice.cache_info().misses == 2
