@@ -66,6 +66,12 @@ class Product:
     n: Axis
     group: int
 
+    @property
+    def shared(self) -> bool:
+        """Whether several rows of activations are multiplied with the same weights."""
+        rows = axes_of(self.activation) - axes_of(self.number)
+        return any(axis.extent > 1 for axis in self.op.of_role("spatial") if axis.name in rows)
+
 
 def product_of(op: TensorOp, most: int = GROUPS[0]) -> Product | None:
     """The tensor op as such a product, of no more than ``most`` in a group; None where it is none."""

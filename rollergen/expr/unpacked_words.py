@@ -43,8 +43,7 @@ def with_unpacked_words(graph: Graph, lanes: int) -> Graph | None:
             ops.append(canonical_op(op))
             continue
         words = _Words(product, lanes, graph)
-        shared = any(axis.extent > 1 for axis in words.rows if axis not in words.others)  # weights: by several rows
-        main = words.of_several_rows() if shared else words.of_one_row()
+        main = words.of_several_rows() if product.shared else words.of_one_row()
         ops += [*words.once, main]
         temporaries += [one.output for one in words.once]
     if len(temporaries) == len(graph.temporaries):
