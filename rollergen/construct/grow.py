@@ -32,17 +32,20 @@ Sizes = dict[str, int]
 
 
 class Reuse(NamedTuple):
-    """A tile with what growth compares: bytes of each operand's tile in one step, and how many steps there are."""
+    """A tile with what growth compares: bytes of each operand's tile in one step, and of all of them, and how many
+    steps there are."""
 
     tile: Tile
     operand_bytes: tuple[int, ...]
+    footprint_bytes: int
     steps: int
 
     @staticmethod
     def of(op: TensorOp, tile: Tile) -> Reuse:
         """Of the view's tile, for a gathered operand."""
         sizes = [prod([tile.get(axis, 1) for axis in load.axes()]) * ITEMSIZE[load.dtype] for load in op.body_loads()]
-        return Reuse(tile, tuple(sizes), prod([ceil_div(axis.extent, tile.get(axis.name, 1)) for axis in op.axes]))
+        steps = prod([ceil_div(axis.extent, tile.get(axis.name, 1)) for axis in op.axes])
+        return Reuse(tile, tuple(sizes), sum(sizes), steps)
 
     def with_extent(self, op: TensorOp, axis: str, extent: int) -> Reuse:
         """Of the tile with another extent of one axis: only what that axis decides is counted again."""
@@ -52,11 +55,7 @@ class Reuse(NamedTuple):
             for load, size in zip(op.body_loads(), self.operand_bytes, strict=True)
         ]
         steps = self.steps // ceil_div(whole, old) * ceil_div(whole, extent)
-        return Reuse({**self.tile, axis: extent}, tuple(sizes), steps)
-
-    @property
-    def footprint_bytes(self) -> int:
-        return sum(self.operand_bytes)
+        return Reuse({**self.tile, axis: extent}, tuple(sizes), sum(sizes), steps)
 
     def score(self, larger: Reuse) -> float:
         """Traffic saved per byte of footprint added when the tile grows to the larger one."""
@@ -156,8 +155,8 @@ def grown_panels(variant: Variant, device: Device, rules: AlignmentRules, lanes:
 def points_of(space: TileSpace, rows: Sequence[Sizes]) -> Points:
     """Distinct points with these sizes."""
     names = [digit.name for digit in space.digits]
-    columns = np.array([[row[name] for name in names] for row in rows], dtype=np.int64).reshape(-1, len(names))
-    return Points(space.digits, np.unique(columns, axis=0).T)
+    points = sorted({tuple([row[name] for name in names]) for row in rows})
+    return Points(space.digits, np.array(points, dtype=np.int64).reshape(-1, len(names)).T)
 
 
 def _tiled(roles: Roles) -> list[str]:

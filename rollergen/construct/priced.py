@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,10 +86,11 @@ def cheapest_points(some: Sequence[Priced]) -> Iterator[tuple[float, Priced, int
     if not some:
         return
     seconds = np.concatenate([one.seconds for one in some])
+    order = np.argsort(seconds, kind="stable")
     ends = np.cumsum([len(one.points) for one in some])
-    for place in np.argsort(seconds, kind="stable").tolist():
-        if not np.isfinite(seconds[place]):
+    which = np.searchsorted(ends, order, side="right")
+    begins = np.concatenate([[0], ends])[which]
+    for one, number, at in zip(seconds[order].tolist(), which.tolist(), (order - begins).tolist(), strict=True):
+        if not isfinite(one):
             return
-        which = int(np.searchsorted(ends, place, side="right"))
-        at = place - (int(ends[which - 1]) if which else 0)
-        yield float(seconds[place]), some[which], at
+        yield one, some[number], at

@@ -150,14 +150,16 @@ class _Shapes:
         columns = np.stack([priced.points.columns[:, at] for priced, at in chosen], axis=1)
         sizes = [priced.points.at(at) for priced, at in chosen]
         resident = [int(priced.price.resident_blocks[at]) for priced, at in chosen]
-        groups = [self._group_rows(own, each) for own, each in zip(sizes, resident, strict=True)]
+        blocks = list(zip(map(block_tile, sizes), resident, strict=True))
+        known = {one: self._group_rows(*one) for one in dict.fromkeys(blocks)}
+        groups = [known[one] for one in blocks]
         warps = [self._warps(own["tm"], own["tn"]) for own in sizes]
         gm, gn = np.array(warps).T
         return Points(digits, columns).beside(group_rows=np.array(groups), gm=gm, gn=gn)
 
-    def _group_rows(self, sizes: dict[str, int], resident: int) -> int:
+    def _group_rows(self, block: tuple[int, int], resident: int) -> int:
         op, roles, device, rules = self._of
-        return grid_swizzle(op, roles, block_tile(sizes), device.units * resident, device, rules)
+        return grid_swizzle(op, roles, block, device.units * resident, device, rules)
 
     def _warps(self, tm: int, tn: int) -> tuple[int, int]:
         return _groups(tm, tn, self._of.device) if self._of.rules.shapes.warp_tiles else (1, 1)

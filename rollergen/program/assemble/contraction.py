@@ -98,7 +98,8 @@ def contraction_stage(
 
 
 def _has_k_blocks(plan: ContractionPlan, op: TensorOp, roles: Roles) -> bool:
-    return bool(np.any(plan.kc < op.axis(roles.k).extent))
+    shorter = plan.kc < op.axis(roles.k).extent
+    return bool(shorter.any() if is_batch(shorter) else shorter)
 
 
 def _outermost(loops: Sequence[Loop], axis: str, kind: str) -> int:

@@ -97,7 +97,7 @@ def _carrying(stage: Stage, depth: int) -> Stage:
 
 
 def _largest(size: Size) -> float:
-    return float(np.max(size))
+    return float(size.max() if isinstance(size, np.ndarray) else size)
 
 
 def _block(extent: Size, room: Size) -> Size:

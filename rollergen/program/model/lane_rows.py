@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
+from itertools import filterfalse
 
 import numpy as np
 
@@ -27,12 +28,11 @@ def per_decided(
 
     def of_rows(rows: list[Row]) -> list[float]:
         lacking: dict[Row, list[Row]] = {}
-        for row in rows:
-            if row not in known:
-                lacking.setdefault(row[:count], []).append(row)
+        for row in filterfalse(known.__contains__, rows):
+            lacking.setdefault(row[:count], []).append(row)
         for chosen, own in lacking.items():
             known.update(zip(own, decided(*chosen)([row[count:] for row in own]), strict=True))
-        return [known[row] for row in rows]
+        return list(map(known.__getitem__, rows))
 
     return per_distinct_rows(of_rows, [*choices, *columns])
 

@@ -5,9 +5,10 @@ NumPy's broadcasting makes both alike, so that a program is a batch of one and n
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from functools import reduce
-from itertools import repeat
+from itertools import count, repeat
 from operator import mul
 from typing import Any
 
@@ -16,7 +17,15 @@ import numpy as np
 Number = Any
 """A column: an array with an entry for each program, or the number that all of them share."""
 
-least, most, choose = np.minimum, np.maximum, np.where
+least, most = np.minimum, np.maximum
+_ARRAYS = np.ndarray, np.generic
+
+
+def choose(condition: Number, if_so: Number, if_not: Number) -> Number:
+    """`np.where`; of a condition that all programs share, one of both as it is, in a tenth of the time."""
+    if condition is True or condition is False:
+        return if_so if condition else if_not
+    return np.where(condition, if_so, if_not)
 
 
 def product(factors: Collection[Number]) -> Number:
@@ -26,12 +35,12 @@ def product(factors: Collection[Number]) -> Number:
 
 def is_nothing(value: Number) -> bool:
     """Whether `value` is 0 for every program."""
-    return not np.count_nonzero(value)
+    return not (np.count_nonzero(value) if isinstance(value, np.ndarray) else value)
 
 
 def is_one(value: Number) -> bool:
     """Whether `value` is 1 for every program."""
-    return not np.count_nonzero(value - 1)
+    return is_nothing(value - 1)
 
 
 def ceil_div(a: Number, b: Number) -> Number:
@@ -57,7 +66,7 @@ def whole_log2(value: Number) -> Number:
 
 def size_key(value: Number) -> float:
     """A key that orders loops of one axis by stride: a mean orders a batch as it does each program."""
-    return float(np.add.reduce(value, axis=None) / np.size(value))
+    return float(np.add.reduce(value, axis=None) / value.size if isinstance(value, np.ndarray) else value)
 
 
 def per_distinct(function: Callable[..., float], columns: list[Number]) -> Number:
@@ -77,9 +86,9 @@ def distinct_rows(columns: Sequence[Number]) -> tuple[list[tuple[int, ...]], lis
     """Every distinct row of integer `columns`, and which of them each program has.
 
     Lists, for batches are short: some tens of programs of few distinct rows."""
-    lists = [np.ravel(column).tolist() for column in columns]
+    lists = [column.ravel().tolist() if isinstance(column, _ARRAYS) else [column] for column in columns]
     several = max(map(len, lists), default=1) > 1
-    numbers: dict[tuple[int, ...], int] = {}
+    numbers: dict[tuple[int, ...], int] = defaultdict(count().__next__)
     rows = zip(*[repeat(*one) if several and len(one) == 1 else one for one in lists], strict=False)
-    each = [numbers.setdefault(row, len(numbers)) for row in rows] or [numbers.setdefault((), 0)]
+    each = list(map(numbers.__getitem__, rows)) or [numbers[()]]
     return list(numbers), each

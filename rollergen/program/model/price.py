@@ -188,7 +188,8 @@ def programs(batch: Stage) -> int:
     sizes = [size for loop in batch.loops for size in (loop.extent, loop.stride)]
     sizes += [size for copy in batch.copies for size in (copy.vector, copy.padding, copy.depth)]
     order = batch.block_order
-    return max(map(np.size, (*sizes, batch.store.vector, order.group_rows, order.launched, order.cluster)))
+    sizes += [batch.store.vector, order.group_rows, order.launched, order.cluster]
+    return max([size.size for size in sizes if isinstance(size, np.ndarray)], default=1)
 
 
 def of_each(figure: Number, count: int) -> np.ndarray:
