@@ -121,14 +121,9 @@ class CudaExecution(DeviceExecution):
             self._held.clear()
         return in_kind(made, arrays)
 
-    def timed(self, inputs: Sequence[Any]) -> list[float]:
-        """Seconds of each step in one call, after each of which the GPU is waited for."""
-        runs = self._runs
-        try:
-            self._runs = [partial(_finished, run, self._runtime) for run in runs]
-            return super().timed(inputs)
-        finally:
-            self._runs = runs
+    def _timed(self, runs: list[Callable[[], None]]) -> Callable[[], list[float]]:
+        """After each step the GPU is waited for."""
+        return super()._timed([partial(_finished, run, self._runtime) for run in runs])
 
     def _keep(self, name: str, array: Any) -> None:
         if not isinstance(array, DeviceView):

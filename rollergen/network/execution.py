@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby, islice
 from typing import Any
 
@@ -126,11 +127,15 @@ class Execution:
 
     def timed(self, inputs: Sequence[Any]) -> list[float]:
         """Seconds of each step in one call, launches of neighbouring steps made as one job as in every call."""
-        timed = [self._timed(runs) for runs in self._together()]
+        timed = self._timed_jobs
         self._take(inputs)
         found = [seconds for one in timed for seconds in one()]
-        self._held.clear()
+        self._results()
         return found
+
+    @cached_property
+    def _timed_jobs(self) -> list[Callable[[], list[float]]]:
+        return [self._timed(runs) for runs in self._together()]
 
     def _timed(self, runs: list[Callable[[], None]]) -> Callable[[], list[float]]:
         """What runs the steps of one group as `_job` does, and gives the seconds of each."""

@@ -55,10 +55,14 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class ModelTiming:
     """Medians in seconds: ``wall_s`` of a whole call, ``steps_s`` of each step within calls: between neighbouring
-    launches of a CPU by the processor's ticks, which they read as they end, elsewhere by Python's clock."""
+    launches of a CPU by the processor's ticks, which they read as they end, elsewhere by Python's clock.
+
+    ``beside_s``: what a call takes beside its steps, both of the same call: what disturbs a call now and then hits
+    another step each time, so that the medians of all steps may sum up to less than that of their sums."""
 
     wall_s: float
     steps_s: tuple[float, ...]
+    beside_s: float
     rounds: int
 
 
@@ -162,15 +166,20 @@ class Model:
         if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
             raise ArgumentError(f"rounds is {shown(rounds)}; expected at least 1, an integer")
         self(*arrays, **named)
-        walls, steps = [], []
-        given = self._arranged(self._network.leaves(arrays, named))
+        walls, steps, beside = [], [], []
+        with self._lock:
+            self._execution.timed(self._arranged(self._network.leaves(arrays, named)))
         for _ in range(rounds):
             start = time.perf_counter()
             self(*arrays, **named)
             walls.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            given = self._arranged(self._network.leaves(arrays, named))
             with self._lock:
                 steps.append(self._execution.timed(given))
-        self._timing = ModelTiming(median(walls), tuple(map(median, zip(*steps, strict=True))), rounds)
+            beside.append(time.perf_counter() - start - sum(steps[-1]))
+        each = tuple(map(median, zip(*steps, strict=True)))
+        self._timing = ModelTiming(median(walls), each, median(beside), rounds)
         return self._timing
 
     def check(self, /, *arrays: Any, **named: Any) -> tuple[LayerCheck, ...]:

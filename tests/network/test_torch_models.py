@@ -244,6 +244,7 @@ def test_a_benchmark_times_every_step():
     timing = ours.benchmark(x, rounds=2)
     assert [one.measured_s for one in ours.layers] == list(timing.steps_s)
     assert ours.measured_time == timing.wall_s > 0
+    assert 0 < timing.beside_s < timing.wall_s
 
 
 @pytest.mark.parametrize("name", MODELS)
