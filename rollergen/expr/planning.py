@@ -8,6 +8,7 @@ it repeatedly.  What need not be stored but may be faster so, `Planner.choices` 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -103,14 +104,18 @@ class Planner:
         return stored
 
     def choices(self, plan: Plan) -> Iterator[Cut]:
-        """Tensors that are inlined in a reducing stage and may be stored as well, at most one of each stage: one of
+        """Tensors that are inlined and may be stored as well, at most one of each stage.  In a reducing one: one of
         several contractions, as tiles are those of a single one; an operand that is computed anew at each use; where
-        that may help, a contraction whose epilogue reads other tensors."""
+        that may help, a contraction whose epilogue reads other tensors.  In an elementwise one: what is computed anew
+        for several elements."""
         found: set[int] = set()
         for key, stage in plan.stages.items():
             expansion = plan.expansions[key]
-            reduces = stage.reduce and not stage.chain
-            cut = (self._contraction(plan, expansion, stage) or _operand(plan, expansion)) if reduces else None
+            cut = None
+            if stage.reduce and not stage.chain:
+                cut = self._contraction(plan, expansion, stage) or _operand(plan, expansion)
+            elif not any(reductions_of(stage.body)):
+                cut = _neighbours(plan, expansion)
             if cut is not None and id(cut.tensor) not in found:
                 found.add(id(cut.tensor))
                 yield cut
@@ -162,6 +167,16 @@ def _operand(plan: Plan, expansion: Expansion) -> Cut | None:
         axes = (*_own_axes(expansion), *_long(expansion, read.scope))
         if read.scope and not injective(read, expansion.extents, axes) and _computes(read.tensor, plan.roots.inliner):
             return Cut(read.tensor, expansion.root, "a reduction reads its elements several times each")
+    return None
+
+
+def _neighbours(plan: Plan, expansion: Expansion) -> Cut | None:
+    """A tensor of which several elements are computed for each of the root's: a picture that is resized along one axis
+    after the other, whose neighbours in a column are each interpolated between neighbours in a row."""
+    places = Counter(read.tensor for read in expansion.reads)
+    for tensor, several in places.items():
+        if several > 1 and _computes(tensor, plan.roots.inliner):
+            return Cut(tensor, expansion.root, "several of its elements are read for each of the result's")
     return None
 
 

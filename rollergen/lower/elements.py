@@ -122,25 +122,49 @@ def _read_near(out: Writer, access: Access, lane: Lane) -> Expr | None:
     if not access.elements:
         return None
     first = lambda index: index.substitute({lane.variable: Index()}).simplify(out.ranges)
+
+    def of_elements(test: Inside) -> Expr | None:
+        elements = first(test.index) + Index.axis(lane.variable)
+        return passing(out.ranges, elements, test, lane, bits)
+
+    place = Index(((atom, 1),))
+    behind = place - first(place)
+    reach = behind.bounds({**out.ranges, lane.variable: (0, width - 1)})[1]
     mask: Expr | None = None
     of_lanes: Expr | None = None
-    for test in (*access.tests, Inside(access.offset, 0, access.elements)):
+    for test in access.tests:
         if not varies(test, lane):
             mask = both(mask, everywhere(test, lane, bits), bits, lane)
         elif wrapping(test.index, lane):
-            elements = first(test.index) + Index.axis(lane.variable)
-            mask = both(mask, passing(out.ranges, elements, test, lane, bits), bits, lane)
+            mask = both(mask, of_elements(test), bits, lane)
         else:
             of_lanes = both(of_lanes, passing(out.ranges, test.index, test, lane, bits), bits, lane)
+    for test in _within_array(out, access, lane, reach):
+        mask = both(mask, of_elements(test), bits, lane)
     read = read_at(out, access, first(access.offset), width)
     assert isinstance(read, Read)
-    place = Index(((atom, 1),))
-    order = out.lane_places(place - first(place), lane.variable, width)
+    order = out.lane_places(behind, lane.variable, width)
     chosen = replace(read, mask=mask, fill=access.fill)
     lanes = Call("lanes_chosen", (chosen, Read(order, Index(), "int32", width, aligned=True)), dtype, width)
     if of_lanes is None:
         return lanes
     return Operation("select", (of_lanes, lanes, Number(access.fill, dtype, width)), dtype, width)
+
+
+def _within_array(out: Writer, access: Access, lane: Lane, reach: int) -> tuple[Inside, ...]:
+    """What the elements of a vector are tested for, so that none is read beyond the array; the lanes lie up to `reach`
+    behind its first one.  A row's own bounds are bounds of the array, too, and the same for every row."""
+    first = access.offset.substitute({lane.variable: Index()}).simplify(out.ranges)
+    low, high = first.bounds(out.ranges)
+    begins, ends = low >= 0, high + lane.width <= access.elements
+    for test in access.tests:
+        if wrapping(test.index, lane):
+            least, most = (access.offset - test.index).bounds(out.ranges)
+            begins |= test.low is not None and least + test.low >= 0
+            ends |= test.high is not None and most + test.high <= access.elements
+    if not ends and high + reach < access.elements:  # what no lane is chosen from is left out
+        return Inside(access.offset, None if begins else 0, None), Inside(Index(), None, reach + 1)
+    return (Inside(access.offset, None if begins else 0, None if ends else access.elements),)
 
 
 def _read_window(out: Writer, access: Access, lane: Lane, wish: str, window: LaneWindow) -> Expr:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import linear
 from rollergen.expr.places import put_of
 from rollergen.expr.tensor_op import TensorOp
-from rollergen.expr.values import Take, axes_of, takes
+from rollergen.expr.values import Binary, Cast, Select, Take, Unary, axes_of, takes, walk
 from rollergen.expr.views import in_a_row
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_axes, reading_axes
@@ -34,6 +34,9 @@ _WRITTEN_ON = (16, 32, 64)
 """Vectors of a row of the output that follow each other, where stores wait for their lines: what writes a vector here
 and the next one in another row finds no line prefetched (1009 x 997 elements by an AVX-512 core: 1.2 ms; a vector of
 each of 64 rows in turn 1.9 to 3.3)."""
+_ROWS_TOGETHER = (2, 3, 4, 5)
+"""Rows that share what is computed of places along n (weights of a picture's columns that grows twofold, a Zen 4: 121
+us by single rows, 64 by four).  Their vectors find registers beside it."""
 _MOST_TURNED = 16
 """Elements of a thread in a tile that is written out: compilers make a loop of more."""
 LEAST_SQUARE = 4
@@ -201,17 +204,30 @@ class _SerialMap(_Map):
         digits = (
             self.along_n("lanes", LANE, (lanes,)),
             self.along_n("pn", SERIAL, sorted({1, 4, 16, 64, 256, 1024, 4096, ceil_div(steps, units), steps})),
-            self.along_m("pm", SERIAL, sorted({1, 8, 16, 32, 64, ceil_div(self.m_extent, units)})),
+            self.along_m("um", UNROLL, sorted({1, self._rows_together()})),
+            Digit("pm", self.m or "", SERIAL, self._steps_along_m, of=("um",)),
         )
-        limits = (limit(LONGER, "pn", lambda pn: pn <= steps), limit(LONGER, "pm", lambda pm: pm <= self.m_extent))
+        whole = limit(LONGER, "pm um", lambda pm, um: pm * um <= self.m_extent)
+        limits = (limit(LONGER, "pn", lambda pn: pn <= steps), whole)
         yield from self.tiled(*digits, limits=limits, streaming=streaming, ahead=self._asks_ahead())
         if self.staged >= 0:
             room = private_limit(self.device)
-            held = limit(BLOCK_MEMORY, "pm pn", lambda pm, pn: pm * pn * lanes * 4 <= room)
+            held = limit(BLOCK_MEMORY, "pm pn um", lambda pm, pn, um: pm * um * pn * lanes * 4 <= room)
             yield from self.tiled(*digits, limits=(*limits, held), staged=self.staged, layer=self.device.layers[1].name)
         axes = reading_axes(self.op) if streaming else None
         if axes:
             yield from self._as_read(axes[0], steps, lanes)
+
+    def _steps_along_m(self, together: int) -> list[int]:
+        """Steps of a block, of so many rows each: of several an even number, too, so that no place needs a test."""
+        steps = {1, 8, 16, 32, 64, ceil_div(self.m_extent, self.device.units)}
+        return sorted(steps | {gcd(self.m_extent // together, n) for n in range(32, 65) if together > 1})
+
+    def _rows_together(self) -> int:
+        """Rows written out side by side, which share what is computed of a place along n alone; none is half a step."""
+        computed = (node for node in walk(self.op.result) if isinstance(node, (Binary, Unary, Cast, Select)))
+        shares = any(axes_of(node) == {self.n} for node in computed)
+        return max((rows for rows in _ROWS_TOGETHER if self.m_extent % rows == 0), default=1) if shares else 1
 
     def _as_read(self, m: str, steps: int, lanes: int) -> list[ElementwisePlan]:
         """Whole rows in the order in which they are read: stores that bypass the caches wait for nothing, wherever they

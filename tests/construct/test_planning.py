@@ -143,6 +143,18 @@ def test_an_operand_that_is_only_elsewhere_in_memory_is_not_stored():
     assert len(graph.tensor_ops) == 1
 
 
+def test_of_a_picture_that_grows_both_ways_longer_rows_are_stored_first():
+    grown = ops.interpolate(T("x", 1, 64, 56, 56), scale_factor=2, mode="bilinear")
+    graph = planned(grown, target("cpu"))
+    assert [one.elements for one in graph.temporaries] == [64 * 56 * 112]
+    assert "several of its elements are read for each of the result's" in graph.cuts[0]
+
+
+def test_a_picture_that_takes_less_than_a_launch_grows_in_one_stage():
+    grown = ops.interpolate(T("x", 1, 2, 8, 8), scale_factor=2, mode="bilinear")
+    assert len(planned(grown, target("v100")).tensor_ops) == 1
+
+
 def test_what_finds_no_room_when_stored_stays_inlined():
     device = target("ipu")
     x = T("x", 1, 60_000_000, dtype="int8")

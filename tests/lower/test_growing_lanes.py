@@ -34,6 +34,9 @@ GROWN = {
     "a lot": bilinear((1, 1, 2, 3), (5, 130)),
     "by two, in rows of two vectors": bilinear((1, 3, 8, 16), (16, 32)),
     "by three, with a part": bilinear((1, 2, 5, 19), (10, 57)),
+    "rows alone": bilinear((1, 3, 10, 11), (10, 53)),
+    "rows alone, fewer in the last block": bilinear((1, 7, 11, 65), (11, 513)),
+    "nearest, rows alone": nearest((1, 3, 10, 17), (10, 49)),
     "nearest": nearest((1, 3, 6, 17), (11, 49)),
     "vectors and a part, in blocks": nearest((1, 2, 5, 37), (5, 330)),
 }

@@ -132,7 +132,7 @@ class Phase:
     ``loads``: positions in the tensor op's loads; ``kept``: names of kept rows written here, ``reused``: read.
     ``gathered``: the operations of one point where points go into an online pair together.
     ``of_rows``: those of ``operations`` that are the same at all points of a row, found once for each.
-    ``shared``: those of a reduction's values that some axis of results does not tell apart.
+    ``shared``: those of a reduction's values, or of an elementwise result, that some spatial axis does not tell apart.
     """
 
     reduces: bool
@@ -234,7 +234,7 @@ def _phase(
         shrunk = Binary("add", Var("sum", dtype), shrinking(dtype), dtype)
         point = (Binary("max", Var(PART, dtype), Var(WHOLE, dtype), dtype), shrunk)
         gathered = count_operations(tuple(nodes), point, op)
-    of_rows, shared = _of_rows(nodes, op, counts), _shared(nodes, op, counts) if combine else ()
+    of_rows, shared = _of_rows(nodes, op, counts), _shared(nodes, op, counts) if combine or not op.reductions else ()
     return Phase(bool(combine), len(values), counts, read, kept, tuple(reused), gathered, of_rows, shared)
 
 

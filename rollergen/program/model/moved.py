@@ -164,9 +164,9 @@ def _point_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
 
 
 def _shared_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
-    """What each point of a register tile saves of the operations that it has in common with others: a compiler does
-    these once where the loops over the tile are unrolled.  Whole numbers of places that are the same in all lanes are
-    no vectors, and take no time beside these."""
+    """What each point saves of the operations that it has in common with others: a compiler does these once where the
+    loops over a register tile are unrolled, and before the loops of an elementwise stage that do not change them.
+    Whole numbers of places that are the same in all lanes are no vectors, and take no time beside these."""
     saved: Number = 0
     lanes = {loop.axis for loop in nest.loops if loop.kind == LANE}
     for axes, places, operations in phase.shared:
@@ -178,8 +178,13 @@ def _shared_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
 
 
 def _is_alike(nest: Nest, axes: frozenset[str], position: int, loop: Loop) -> bool:
-    """Whether the points of an unrolled loop over results have all of these axes in common."""
-    return loop.kind == UNROLL and nest.spatial(loop.axis) and loop.axis not in axes
+    """Whether the points of an unrolled loop over results, or of one that nothing of these axes is computed in, have
+    all of these axes in common."""
+    if loop.axis in axes or not nest.spatial(loop.axis):
+        return False
+    own = (p for p in nest.in_thread() if nest.loops[p].axis in axes and nest.loops[p].kind != LANE)
+    outside = max(own, default=-1)
+    return loop.kind == UNROLL or (loop.kind == SERIAL and position > outside and not nest.facts.op.reductions)
 
 
 class NanTests(NamedTuple):
