@@ -38,6 +38,7 @@ from rollergen.program.assemble.plan import Roles
 from rollergen.program.matrix import PANEL_BYTES, ROW_BYTES, matrix_operands
 from rollergen.program.model import price_batch
 from rollergen.program.model.numeric import is_nothing
+from rollergen.program.rows_apart import sum_apart
 from rollergen.space.engine import Points
 from rollergen.space.matrix import matrix_tiles
 from rollergen.space.rules import aligned_tiles
@@ -246,7 +247,10 @@ def _draft(
     picked = []
     order = stage.block_order
     launched, cluster = (np.broadcast_to(size, len(points)) for size in (order.launched, order.cluster))
+    held = sum_apart(stage)
     for at in lowest(priced.seconds, 32):
+        if held and priced.spilled[at]:  # short of registers for factors compilers run the products one by one
+            continue
         if (plan.persistent and not launched[at]) or (plan.cluster and not cluster[at]):  # the same as without
             continue
         one = sized(lambda column, at=at: int(column[at]))

@@ -44,10 +44,13 @@ from rollergen.lower.matrix_ir import (
     LoadMatrix,
     LoadNarrow,
     LoadNeighbours,
+    LoadPieces,
     MultiplyLocal,
     MultiplyMatrix,
+    OrderPieces,
     ShareWeights,
     StoreMatrix,
+    WaitFactors,
     WaitProducts,
     WarpBarrier,
     WidenNarrow,
@@ -59,7 +62,8 @@ _LINES = {
     PrefetchLine: "prefetch_line",
     LoadMatrix: "collective", MultiplyMatrix: "collective", StoreMatrix: "collective", WarpBarrier: "collective",
     ExchangeResults: "collective", ShareWeights: "collective", LoadNeighbours: "collective", LoadNarrow: "collective",
-    WidenNarrow: "collective", CombinePairs: "collective",
+    WidenNarrow: "collective", CombinePairs: "collective", LoadPieces: "collective", OrderPieces: "collective",
+    WaitFactors: "collective",
     BeginProducts: "collective", MultiplyLocal: "collective", EndProducts: "collective", WaitProducts: "collective",
 }  # fmt: skip
 """Methods of `CFamily` that spell statements of one line."""

@@ -16,7 +16,7 @@ from rollergen.emit.cuda_vectors import FUNCTIONS, INLINE, SCALARS
 from rollergen.expr.index import Index
 from rollergen.hal.dtypes import FLOAT8
 from rollergen.lower.expressions import Expr, Pointer
-from rollergen.lower.matrix_ir import CombinePairs, LoadNarrow, LoadNeighbours, WidenNarrow
+from rollergen.lower.matrix_ir import CombinePairs, LoadNarrow, LoadNeighbours, LoadPieces, OrderPieces, WidenNarrow
 
 _NEIGHBOURS = {
     "a": """/* Four neighbours of a row and of the row 8 further on. */
@@ -57,6 +57,34 @@ __device__ __forceinline__ void load_neighbours_b_8(
 }}
 """,
 }
+
+_LOAD_PIECES = """/* Two pieces of a row of a swizzled panel, and of the row 8 further on: those of neighbours
+   differ in the last bit of their number. */
+__device__ __forceinline__ void load_pieces(
+    unsigned int (&pieces)[2][2][4], const int first, const {memory} *at, const int far)
+{{
+    #pragma unroll
+    for (int row = 0; row < 2; ++row)
+        #pragma unroll
+        for (int piece = 0; piece < 2; ++piece) {{
+            const uint4 words = *(const uint4 *)(at + row * far + (first ^ piece * 8));
+            pieces[row][piece][0] = words.x; pieces[row][piece][1] = words.y;
+            pieces[row][piece][2] = words.z; pieces[row][piece][3] = words.w;
+        }}
+}}
+"""
+_ORDER_PIECES = """/* Step s multiplies elements 2 s and 2 s + 1 of both pieces, the same of each side by side. */
+__device__ __forceinline__ void order_pieces(unsigned int (&fragments)[4][4], const unsigned int (&pieces)[2][2][4])
+{
+    #pragma unroll
+    for (int step = 0; step < 4; ++step)
+        #pragma unroll
+        for (int row = 0; row < 2; ++row) {
+            fragments[step][row] = __byte_perm(pieces[row][0][step], pieces[row][1][step], 0x5410);
+            fragments[step][2 + row] = __byte_perm(pieces[row][0][step], pieces[row][1][step], 0x7632);
+        }
+}
+"""
 
 _NARROW = {4: "unsigned int", 2: "unsigned short"}
 
@@ -210,11 +238,17 @@ class Call(NamedTuple):
     number: int | None = None
 
 
-STATEMENTS = (LoadNeighbours, LoadNarrow, WidenNarrow, CombinePairs)
+STATEMENTS = (LoadNeighbours, LoadNarrow, WidenNarrow, CombinePairs, LoadPieces, OrderPieces)
 
 
-def call(node: LoadNeighbours | LoadNarrow | WidenNarrow | CombinePairs) -> Call:
+def call(node: LoadNeighbours | LoadNarrow | WidenNarrow | CombinePairs | LoadPieces | OrderPieces) -> Call:
     match node:
+        case LoadPieces():
+            text = _LOAD_PIECES.format(memory=SCALARS[node.pointer.dtype])
+            place = node.pointer, node.offset
+            return Call("load_pieces", {"load_pieces": text}, (node.pieces, node.first), place, node.far)
+        case OrderPieces():
+            return Call("order_pieces", {"order_pieces": _ORDER_PIECES}, (node.fragments, node.pieces))
         case LoadNeighbours():
             name, memory = f"load_neighbours_{node.operand}", SCALARS[node.pointer.dtype]
             texts, half = (_NEIGHBOURS, ()) if node.half is None else (_EIGHT, (node.half,))

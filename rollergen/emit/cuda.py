@@ -41,6 +41,7 @@ from rollergen.lower.matrix_ir import (
     MultiplyMatrix,
     Operand,
     ShareWeights,
+    WaitFactors,
     WaitProducts,
     WarpBarrier,
 )
@@ -151,7 +152,7 @@ class Cuda(CudaBoxes):
     def collective(self, statement: Collective) -> str:
         if isinstance(statement, WarpBarrier):
             return "__syncwarp()"
-        if isinstance(statement, (BeginProducts, MultiplyLocal, EndProducts, WaitProducts)):
+        if isinstance(statement, (BeginProducts, MultiplyLocal, EndProducts, WaitFactors, WaitProducts)):
             return self._beside(statement)
         if isinstance(statement, ExchangeResults):
             name, texts = exchange(statement)
@@ -180,7 +181,7 @@ class Cuda(CudaBoxes):
         given += [self.address(*made.place, 1, False)] if made.place is not None else []
         return f"{made.name}({', '.join([*given, *([] if made.number is None else [str(made.number)])])})"
 
-    def _beside(self, statement: BeginProducts | MultiplyLocal | EndProducts | WaitProducts) -> str:
+    def _beside(self, statement: BeginProducts | MultiplyLocal | EndProducts | WaitFactors | WaitProducts) -> str:
         """A statement of products that run beside the program."""
         self.types.setdefault("products", products.GROUPS)
         match statement:
@@ -188,6 +189,8 @@ class Cuda(CudaBoxes):
                 return "begin_products()"
             case EndProducts(pending):
                 return f"end_products<{pending}>()"
+            case WaitFactors():
+                return "wait_factors()"
             case WaitProducts(names, dtype, elements):
                 scalar = self.scalars[dtype]
                 return "; ".join(f"wait_products<{elements}>(({scalar} *){name})" for name in names)

@@ -29,6 +29,11 @@ template <int PENDING> __device__ __forceinline__ void end_products()
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory");
 }
 
+__device__ __forceinline__ void wait_factors()
+{
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
 /* Without the fence ptxas moves conversions of the sums before the wait, and then runs products one by one. */
 template <int COUNT> __device__ __forceinline__ void wait_products(float *sums)
 {

@@ -33,8 +33,8 @@ from rollergen.program.matrix import (
     exchanges,
     matrix_axes,
     matrix_instruction,
-    rows_apart,
 )
+from rollergen.program.rows_apart import rows_apart
 from rollergen.program.rprogram import GRID, GROUP, UNROLL, Copy
 
 Target = Callable[[Place], Access]

@@ -209,6 +209,8 @@ def _boxes(context: Context, place: Place, copy: Copy, filling: Index) -> list[B
     first = Index.axis(context.block) % made.sharing * own if made.sharing > 1 else 0
     for number in range(own):
         panel, part = (first + number) // made.parts, (first + number) % made.parts
+        if own % made.parts == 0:  # each block has whole panels
+            part = number % made.parts
         which, at = made.corner(copy.order, corner, panel * copy.panel, part)
         at = tuple(one.simplify(out.ranges) for one in at)
         row = panel * staged.shape[0] + part * made.rows

@@ -88,7 +88,7 @@ def _own_place(context: Context, place: Place, matrices: Matrices, which: int, f
         if which == 0 and loop.axis == axes[0] and loop.kind == UNROLL:
             changes[p] = Index.of(far)
     if _neighbours(context) == EIGHT:
-        step = _step_loop(context, matrices)
+        step = step_loop(context, matrices)
         changes[step] = (place.point[step] // 2 * 2).simplify(context.out.ranges)
     return place.bind(changes)
 
@@ -97,7 +97,7 @@ def _neighbours(context: Context) -> int:
     return neighbours_of(context.nest.stage.compute.factors)
 
 
-def _step_loop(context: Context, matrices: Matrices) -> int:
+def step_loop(context: Context, matrices: Matrices) -> int:
     """Position of the loop over steps side by side along the sum."""
     k = matrix_axes(context.nest.stage)[2]
     return next(p for p, one in context.nest.stage.of_axis(k) if one.stride == matrices.shape.k and one.kind == UNROLL)
@@ -107,7 +107,7 @@ def _half(context: Context, place: Place, matrices: Matrices) -> Expr | None:
     """Which of two steps this is; None where each reads its own neighbours."""
     if _neighbours(context) == NEIGHBOURS:
         return None
-    at = (place.point[_step_loop(context, matrices)] % 2).simplify(context.out.ranges)
+    at = (place.point[step_loop(context, matrices)] % 2).simplify(context.out.ranges)
     return position(at, context.out.ranges)
 
 

@@ -182,13 +182,13 @@ def _swizzled(out: Writer, staged: Staged, row: Index, column: Index) -> Index:
     unit, turn = staged.copy.unit, (row % staged.copy.swizzle).simplify(out.ranges)
     group, within = (column // unit).simplify(out.ranges), (column % unit).simplify(out.ranges)
     if staged.copy.panel:
-        return _mixed(out, group, turn, staged.copy.swizzle) * unit + within
+        return mixed(out, group, turn, staged.copy.swizzle) * unit + within
     if not within.terms:
-        return _mixed(out, group, turn, staged.shape[-1] // unit) * unit + within
-    return _mixed(out, column, turn * unit, staged.shape[-1])
+        return mixed(out, group, turn, staged.shape[-1] // unit) * unit + within
+    return mixed(out, column, turn * unit, staged.shape[-1])
 
 
-def _mixed(out: Writer, one: Index, other: Index, limit: int) -> Index:
+def mixed(out: Writer, one: Index, other: Index, limit: int) -> Index:
     """The exclusive or of two indices, below the limit as both are."""
     mixed = Operation("xor", (Position(one), Position(other)), "int32")
     return out.integer("column", mixed, (0, limit - 1))
@@ -203,11 +203,11 @@ def piece_offset(
     turn = (row % max(copy.swizzle, 1)).simplify(out.ranges) if turn is None else turn
     if copy.panel:
         number, within = piece // copy.swizzle, (piece % copy.swizzle).simplify(out.ranges)
-        mixed = _mixed(out, within, turn, copy.swizzle)
+        within = mixed(out, within, turn, copy.swizzle)
         first = buffer * staged.tile + (number * staged.shape[0] + row) * copy.panel
-        return (first + mixed * copy.vector).simplify(out.ranges)
+        return (first + within * copy.vector).simplify(out.ranges)
     if copy.swizzle > 1:
-        piece = _mixed(out, piece, turn, staged.shape[-1] // copy.vector)
+        piece = mixed(out, piece, turn, staged.shape[-1] // copy.vector)
     return (buffer * staged.tile + row * staged.pitch + piece * copy.vector).simplify(out.ranges)
 
 
@@ -220,7 +220,7 @@ def _group_access(out: Writer, place: Place, staged: Staged, lane: Lane) -> Acce
     if lane.variable in group.axes() | row.axes():
         return None
     turn = (row % staged.copy.swizzle).simplify(out.ranges)
-    column = _mixed(out, group, turn, staged.shape[-1] // vector) * vector + within
+    column = mixed(out, group, turn, staged.shape[-1] // vector) * vector + within
     offset = staged.stage + row * staged.pitch + column
     return Access(staged.pointer, offset, alignment=ARRAY_BYTES[staged.pointer.scope])
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -19,9 +20,10 @@ from rollergen.hal.spec import Instruction
 from rollergen.lower import reductions
 from rollergen.lower.boxes import free_last
 from rollergen.lower.context import Context
-from rollergen.lower.conversions import fill_fragment
+from rollergen.lower.conversions import fill_fragment, step_loop
 from rollergen.lower.copies import FRAGMENT_BYTES, Staged, corner_offset, positions_of, staged_access
 from rollergen.lower.expressions import Element, Pick, Pointer, Read
+from rollergen.lower.held_factors import held_factors, held_fragment, hold_factors
 from rollergen.lower.ir import LOCAL
 from rollergen.lower.loops import Phase, descend, scope_of
 from rollergen.lower.matrix_ir import (
@@ -143,20 +145,26 @@ def _reduce_beside(
     """The reduction by products that run beside the program, those of one staged tile a group."""
     out, nest = context.out, context.nest
     staged = next(copy.at_loop for copy in nest.stage.copies)
-    begin = lambda here: out.collective(BeginProducts())
+    held = held_factors(context, matrices)
+
+    def begin(here: Place) -> None:
+        hold_factors(context, here, matrices, held)
+        out.collective(BeginProducts())
+
     end = lambda here: out.collective(EndProducts(int(nest.trails)))
     inside = frozenset(p for p in nest.positions("reduce", after=nest.tile_depth) if p < matrices.depth)
     loads = {number: nest.loads[number] for number in matrices.loads}
     batch = ((staged, begin),), ((staged, end),)
     phase = Phase(inside, loads, matrices.depth, True, None, None, *batch, together=True)
-    descend(context, place, nest.tile_depth, phase, lambda here: _multiply_beside(context, here, matrices, components))
+    multiply = lambda here: _multiply_beside(context, here, matrices, components, held)
+    descend(context, place, nest.tile_depth, phase, multiply)
     elements = prod(positions_of(nest, digits) for digits in components[0].indices)
     out.collective(WaitProducts(tuple(one.name for one in components), components[0].dtype, elements))
     free_last(context, place)
 
 
 def _multiply_beside(
-    context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...]
+    context: Context, place: Place, matrices: Matrices, components: tuple[Registers, ...], held: Mapping[int, str]
 ) -> None:
     """All products of one step of k: each of a row of tiles, whose columns are one instruction's."""
     out, nest, one = context.out, context.nest, matrices.instruction
@@ -165,7 +173,8 @@ def _multiply_beside(
         for (a, b), acc in zip(matrices.products, components, strict=True):
             whole = place.element(acc)
             sums = Element(whole.name, whole.indices[:-3], whole.dtype)
-            out.collective(MultiplyLocal(shape, sums, *(_operand(context, place, matrices, load) for load in (a, b))))
+            first = held_fragment(context, place, matrices, held[a]) if held else _operand(context, place, matrices, a)
+            out.collective(MultiplyLocal(shape, sums, first, _operand(context, place, matrices, b)))
 
 
 def _operand(context: Context, place: Place, matrices: Matrices, load: int) -> Operand:
@@ -175,9 +184,14 @@ def _operand(context: Context, place: Place, matrices: Matrices, load: int) -> O
     own = matrix_axes(stage)
     warps = [p for p, loop in stage.of_kind(GROUP) if loop.axis == own[0] and loop.stride < matrices.instruction.m]
     corner = place.bind(dict.fromkeys((*matrices.inside, *matrices.columns, *warps), Index()))
-    offset = corner_offset(out, corner, staged)
-    pointer, offset = out.place(staged.pointer, offset)
     along_k = staged.copy.order[-1] == own[2]
+    if staged.copy.apart and not along_k:  # the rows that are kept in this step's places
+        step = step_loop(context, matrices)
+        offset = corner_offset(out, corner.bind({step: Index()}), staged)
+        offset = offset + place.point[step] * matrices.shape.k * staged.copy.panel
+    else:
+        offset = corner_offset(out, corner, staged)
+    pointer, offset = out.place(staged.pointer, offset.simplify(out.ranges))
     return Operand(pointer, offset, along_k, ROW_BYTES if along_k else prod(staged.shape[:-1]) * PANEL_BYTES)
 
 

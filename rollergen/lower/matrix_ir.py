@@ -90,6 +90,28 @@ class CombinePairs:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadPieces:
+    """Of a row of 16-bit elements in a swizzled panel, which begins at ``pointer[offset]``, and of the row ``far``
+    elements further on, two neighbouring pieces of 16 bytes, into ``pieces``: registers of 32 bits, [row][piece][word].
+    ``first``: where in its row the first piece lies; the other one lies where the swizzle puts its neighbour."""
+
+    pieces: Element
+    pointer: Pointer
+    offset: Index
+    first: Expr
+    far: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrderPieces:
+    """The fragments of operand "a" for four steps, of 32-bit registers each, of what `LoadPieces` brought: step s
+    multiplies elements 2 s of both pieces as its neighbours, and elements 2 s + 1 as those 8 further on."""
+
+    fragments: Element
+    pieces: Element
+
+
+@dataclass(frozen=True, slots=True)
 class MultiplyMatrix:
     """``accumulator += a * b`` by the threads of an execution width, each with its registers of the fragments.
 
@@ -143,6 +165,11 @@ class EndProducts:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitFactors:
+    """The thread waits for all groups of products: registers that they read as factors may change."""
+
+
+@dataclass(frozen=True, slots=True)
 class WaitProducts:
     """The thread waits for all asynchronous products; their sums are then in the registers of ``accumulators``, arrays
     of so many elements of ``dtype``."""
@@ -192,5 +219,6 @@ class WarpBarrier:
 
 Collective = Union[
     LoadMatrix, MultiplyMatrix, StoreMatrix, ExchangeResults, ShareWeights, WarpBarrier, BeginProducts, MultiplyLocal,
-    EndProducts, WaitProducts, LoadNeighbours, LoadNarrow, WidenNarrow, CombinePairs,
+    EndProducts, WaitProducts, LoadNeighbours, LoadNarrow, WidenNarrow, CombinePairs, LoadPieces, OrderPieces,
+    WaitFactors,
 ]

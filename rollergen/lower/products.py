@@ -39,7 +39,14 @@ from rollergen.lower.box_ir import (
 )
 from rollergen.lower.expressions import Element
 from rollergen.lower.ir import LOCAL, Barrier, For, If, Kernel, Statement, Write, walk
-from rollergen.lower.matrix_ir import BeginProducts, EndProducts, MultiplyLocal, WaitProducts
+from rollergen.lower.matrix_ir import (
+    BeginProducts,
+    EndProducts,
+    MultiplyLocal,
+    OrderPieces,
+    WaitFactors,
+    WaitProducts,
+)
 
 
 @dataclass
@@ -162,6 +169,13 @@ def _step(kernel: Kernel, statement: Statement, state: _State, sums: frozenset[s
         case EndProducts():
             state.begun, state.open, state.running = False, False, statement.pending
             state.came, state.apart = False, True
+        case WaitFactors():
+            _refuse_if(state.open, kernel, statement, "EndProducts before it")
+            state.running = 0
+        case OrderPieces():
+            late = state.open or state.running > 0
+            _refuse_if(late, kernel, statement, "WaitFactors before the factors of products change")
+            state.begun = False
         case WaitProducts():
             _refuse_if(state.open, kernel, statement, "EndProducts before it")
             state.running, state.held = 0, False

@@ -8,7 +8,8 @@ Strides of a map are multiples of 16 bytes (CUDA driver API, "cuTensorMapEncodeT
 element: coordinates count these (PTX ISA, "cp.async.bulk.tensor").  So rows of any length come in boxes of rows that
 are `SWIZZLE` apart (`Copy.apart`): rows 8 q + s, of which the map for s knows element x of row q as the one
 ``8 q length + x`` behind the tensor's first, and ends behind row s: what lies behind it is 0, too.  (No GPU has run
-these yet, nor told what boxes cost whose rows begin between 16 bytes: the model charges their sectors.)
+these yet, nor told what boxes cost whose rows begin between 16 bytes: the model charges their sectors.)  Of a factor
+whose rows are those of the sum, see `rows_apart.sum_apart`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load, Within
 from rollergen.hal.spec import Instruction
 from rollergen.hal.tensor_maps import MOST_DIMENSIONS, MOST_EXTENT, MOST_STRIDE_BYTES, STRIDE_BYTES, TensorMap
-from rollergen.program.matrix import LEAST_WIDE, PANEL_BYTES, SWIZZLE, exchanged_loops, matrix_axes, rows_apart
+from rollergen.program.matrix import LEAST_WIDE, PANEL_BYTES, SWIZZLE, exchanged_loops, matrix_axes
+from rollergen.program.rows_apart import rows_apart
 from rollergen.program.rprogram import GRID, PARALLEL, Copy, Stage
 
 BARRIER_BYTES = 8
@@ -60,7 +62,7 @@ class Boxes:
         if not self.pitch:
             steps = {columns: column, rows: part * self.rows}
             return 0, tuple(first[axis] + steps.get(axis, 0) for axis in self.axes)
-        if not isinstance(part, int):  # boxes of rows apart are shared with no other block (`box_problem`)
+        if not isinstance(part, int):  # blocks share whole panels of rows apart (`box_problem`)
             raise ProgramError(f"part {part} of a tile of rows apart is known at run time only; expected a number")
         which, row = part % SWIZZLE, first[rows] + part // SWIZZLE * SWIZZLE * SWIZZLE
         return which, (first[columns] + (column + which * self.pitch), row // SWIZZLE)
@@ -107,7 +109,7 @@ def box_problem(stage: Stage, copy: Copy, longest: int) -> str:
     if any(not _is_whole(stage, copy, axis) for axis in copy.order):
         return f"positions of its tile along {' or '.join(copy.order)} are apart"
     (rows, columns), sharing = stage.buffer_shape(copy, block=True), sharing_blocks(stage, copy)
-    if copy.apart and rows % SWIZZLE**2 == 0 and sharing == 1:
+    if copy.apart and rows % SWIZZLE**2 == 0 and columns // copy.panel % sharing == 0:
         return ""
     if not copy.apart and _parts(rows, longest, columns // copy.panel, sharing):
         return ""
@@ -119,7 +121,7 @@ def boxes_of(stage: Stage, copy: Copy, longest: int) -> Boxes:
     load, (rows, columns) = stage.load(copy), stage.buffer_shape(copy, block=True)
     panels, sharing = columns // copy.panel, sharing_blocks(stage, copy)
     if copy.apart:
-        return _apart(stage.op, load, copy.order, copy.panel, rows // SWIZZLE, panels)
+        return _apart(stage.op, load, copy.order, copy.panel, rows // SWIZZLE, panels, sharing)
     axes, offset = _axes(stage.op, load, copy.order), load.offset()
     parts = _parts(rows, longest, panels, sharing)
     itemsize, high = ITEMSIZE[load.dtype], rows // parts
@@ -149,14 +151,16 @@ def apart_problem(op: TensorOp, load: Load, order: tuple[str, ...]) -> str:
     return ""
 
 
-def _apart(op: TensorOp, load: Load, order: tuple[str, ...], panel: int, parts: int, panels: int) -> Boxes:
+def _apart(
+    op: TensorOp, load: Load, order: tuple[str, ...], panel: int, parts: int, panels: int, sharing: int = 1
+) -> Boxes:
     """Boxes of `SWIZZLE` rows that are as far apart, of a tile of so many parts and panels."""
     pitch, itemsize = load.offset().coefficient(order[0]), ITEMSIZE[load.dtype]
     rows, columns = op.axis(order[0]).extent, min(op.axis(order[1]).extent, pitch)
     extents = [(which * pitch + columns, -(-(rows - which) // SWIZZLE)) for which in range(SWIZZLE)]
     stride = SWIZZLE * pitch * itemsize
     maps = tuple([TensorMap(itemsize, own, (stride,), (panel, SWIZZLE)) for own in extents])
-    return Boxes(order[::-1], maps, SWIZZLE, parts, panels, 1, pitch)
+    return Boxes(order[::-1], maps, SWIZZLE, parts, panels, sharing, pitch)
 
 
 def store_problem(op: TensorOp, axes: tuple[str, ...], one: Instruction, longest: int, apart: bool = False) -> str:

@@ -12,7 +12,7 @@ v_mfma_f64_16x16x4_f64).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -297,24 +297,6 @@ def first_fragment_loop(stage: Stage, device: Device) -> int:
             break
         depth -= 1
     return depth
-
-
-def rows_apart(stage: Stage, instruction: Instruction) -> int:
-    """How far apart the rows of a column's `ROWS` threads are, where those of an asynchronous instruction are not
-    neighbours; else 0.
-
-    They are `SWIZZLE` apart, and those between are other execution widths' and a thread's own.  Of a tensor whose rows
-    have any length, so many rows always begin as far behind each other as boxes must (`boxes.apart_problem`)."""
-    stride = stage.loops[row_loop(stage)].stride if instruction.is_asynchronous else 1
-    return int(np.max(stride)) if np.max(stride) > 1 else 0
-
-
-def with_rows_apart(loops: Sequence[Loop]) -> list[Loop]:
-    """Loops of m of an asynchronous instruction, by falling stride, with rows apart."""
-    *outer, widths, own, threads = loops
-    strides = own.extent, 1, widths.extent * own.extent
-    inner = [replace(loop, stride=stride) for loop, stride in zip((widths, own, threads), strides, strict=True)]
-    return [*outer, *inner]
 
 
 def results_of(instruction: Instruction) -> int:

@@ -146,7 +146,7 @@ class Compute:
     A matrix instruction multiplies along the axes of its two thread loops, m and n, and the reduced one, k.  Its tile
     are the loops of these axes with strides below its shape, the threads of one execution width among them (see
     `matrix.fragment_loops`); the operands come from the block's layer.  Layout "warpgroup": see `matrix.trails`,
-    `matrix.rows_apart`.
+    `rows_apart`, which says in what order the rows of a sum are multiplied that are kept apart.
 
     ``factors``: "tf32" where the instruction looks at no more than the 11 leading bits of the factors' significands
     (the other 13 count as 0); "float8" where it keeps no more than 14 bits of the sums;

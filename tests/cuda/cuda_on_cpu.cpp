@@ -455,6 +455,7 @@ inline void read_factors(Sum (&factors)[32 / SIZE], const Operand &operand, unsi
 template <class Sum, unsigned SIZE, Sum (*READ)(const char *)> void multiply(const Product &product, unsigned thread)
 {
     Sum *sums = (Sum *)product.sums, rows[2][32 / SIZE], column[32 / SIZE];
+    if (product.held && memcmp(product.held, product.own, sizeof product.own)) __builtin_trap();
     for (unsigned i = 0; i < 2; ++i) {
         unsigned row = thread / 32 % 4 * 16 + i * 8 + thread % 32 / 4;
         if (product.a.descriptor) read_factors<Sum, SIZE, READ>(rows[i], product.a, row);
@@ -482,8 +483,9 @@ void issue(const Product &product)
 /// a's rows lie in a warp's registers as those of m16n8 above; they are taken when the product is issued.
 void issue_held(Product product, const unsigned int (&a)[4])
 {
-    uint32_t mine[4] = {a[0], a[1], a[2], a[3]};
-    put_down(mine);
+    product.held = a;
+    for (unsigned i = 0; i < 4; ++i) product.own[i] = a[i];
+    put_down(product.own);
     AT_A_PLACE(meet, ~0u);
     for (unsigned i = 0; i < 2; ++i)
         for (unsigned word = 0; word < 8; ++word)

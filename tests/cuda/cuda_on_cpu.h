@@ -239,9 +239,18 @@ void end_copies();
 void wait_copies(size_t pending);
 
 struct Operand { uint64_t descriptor; bool along_k; };
-/// `rows`: a's two rows of this thread where it comes in registers, else `a` says where they lie.
+/// `rows`: a's two rows of this thread where it comes in registers, else `a` says where they lie; `held`: those registers,
+/// which keep `own` values until the product ends.
 struct Product
-{ void (*run)(const Product &, unsigned thread); void *sums; unsigned columns; Operand a, b; uint32_t rows[2][8]; };
+{
+    void (*run)(const Product &, unsigned thread);
+    void *sums;
+    unsigned columns;
+    Operand a, b;
+    uint32_t rows[2][8];
+    const unsigned *held;
+    uint32_t own[4];
+};
 template <class Sum, unsigned SIZE, Sum (*READ)(const char *)> void multiply(const Product &product, unsigned thread);
 void show_to_products();
 void begin_products();
@@ -260,6 +269,7 @@ inline void copy_async_16(void *to, const void *from, int wanted) { cuda_on_cpu:
 inline void copy_async_cached_16(void *to, const void *from, int wanted) { copy_async_16(to, from, wanted); }
 template <int PENDING> inline void wait_copies() { cuda_on_cpu::wait_copies(PENDING); }
 template <int PENDING> inline void end_products() { cuda_on_cpu::end_products(PENDING); }
+inline void wait_factors() { cuda_on_cpu::wait_products(0); }
 template <int COUNT, class T> inline void wait_products(T *) { cuda_on_cpu::wait_products(0); }
 template <int PANEL, class T> inline unsigned long long operand_at(const T *buffer, int offset)
 { return cuda_on_cpu::descriptor_of(buffer + offset, PANEL); }

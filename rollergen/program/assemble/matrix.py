@@ -43,11 +43,10 @@ from rollergen.program.matrix import (
     has_neighbouring_rows,
     matrix_operands,
     padding_bytes,
-    rows_apart,
     tiles_across_rows,
     turns_rows,
-    with_rows_apart,
 )
+from rollergen.program.rows_apart import rows_apart, with_rows_apart
 from rollergen.program.rprogram import (
     GRID,
     GROUP,
@@ -141,19 +140,29 @@ def matrix_stage(
         copies=copies,
         store=_store(op, roles, instruction, plan.fn, rules),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
-        block_order=_order(plan, loops, device, producer) if ordered else BlockOrder(),
-    )
+        block_order=_order(plan, loops, device, producer, _shared_panels(copies, plan, instruction))
+        if ordered else BlockOrder(),
+    )  # fmt: skip
     return _storing_boxes(made, roles, plan, device) if plan.box_stores else made
 
 
 def _can_be_apart(op: TensorOp, roles: Roles, plan: MatrixPlan, one: Instruction, device: Device) -> bool:
     """Whether the copy engine can bring the factors of rows that are apart, and store results where it is to."""
     operands, axes = matrix_operands(op, axes_of(roles), one), axes_of(roles)
-    if operands is None or not (plan.boxes and one.is_asynchronous):
+    rings = plan.persistent or op.axis(roles.k).extent > plan.steps * one.k
+    if operands is None or not (plan.boxes and one.is_asynchronous and rings):
         return False
     loads, longest = op.loads(), device.layer(device.kind.block_layer or "").box_extent
     rows = all(not apart_problem(op, loads[a], (axes[0], axes[2])) for a in operands.a)
     return rows and not (plan.box_stores and store_problem(op, axes, one, longest, apart=True))
+
+
+def _sum_apart(op: TensorOp, roles: Roles, one: Instruction, operands: Operands) -> bool:
+    """Whether the copy engine can bring the k x n factors by rows along k that are apart, and some only so."""
+    order, loads = (roles.k, roles.n or ""), [op.loads()[b] for b in operands.b]
+    if ITEMSIZE[factor_dtype(one)] != 2 or any(apart_problem(op, load, order) for load in loads):
+        return False
+    return any(map_problem(op, load, order) for load in loads)
 
 
 def gains_by_rows_apart(op: TensorOp, roles: Roles, one: Instruction, device: Device) -> bool:
@@ -163,8 +172,9 @@ def gains_by_rows_apart(op: TensorOp, roles: Roles, one: Instruction, device: De
     if operands is None:
         return False
     loads, longest = [op.loads()[a] for a in operands.a], device.layer(device.kind.block_layer or "").box_extent
-    lacking = any(map_problem(op, load, (axes[0], axes[2])) for load in loads) or store_problem(op, axes, one, longest)
-    return bool(lacking) and not any(apart_problem(op, load, (axes[0], axes[2])) for load in loads)
+    lacking = any(map_problem(op, load, (axes[0], axes[2])) for load in loads) or _sum_apart(op, roles, one, operands)
+    lacking = lacking or bool(store_problem(op, axes, one, longest))
+    return lacking and not any(apart_problem(op, load, (axes[0], axes[2])) for load in loads)
 
 
 def _storing_boxes(stage: Stage, roles: Roles, plan: MatrixPlan, device: Device) -> Stage:
@@ -180,8 +190,15 @@ def _storing_boxes(stage: Stage, roles: Roles, plan: MatrixPlan, device: Device)
     return replace(stage, store=replace(store, vector=vector, across_rows=False, boxes=1 + (panels % 2 == 0)))
 
 
-def _order(plan: MatrixPlan, loops: list[Loop], device: Device, producer: bool) -> BlockOrder:
-    """The order of a grid; one loop alone has no groups of rows, and no blocks below each other."""
+def _shared_panels(copies: tuple[Copy, ...], plan: MatrixPlan, one: Instruction) -> Size:
+    """Panels of rows apart that blocks below each other read alike, of which each of a cluster brings whole ones; 0:
+    none are apart."""
+    return plan.fn * plan.gn * one.n // copies[-1].panel if copies and copies[-1].apart else 0
+
+
+def _order(plan: MatrixPlan, loops: list[Loop], device: Device, producer: bool, panels: Size) -> BlockOrder:
+    """The order of a grid; one loop alone has no groups of rows, and no blocks below each other.  ``panels``: see
+    `_shared_panels`."""
     grid = _grid(loops)
     group = plan.group_rows if len(grid) > 1 else 0
     if not producer:
@@ -190,7 +207,9 @@ def _order(plan: MatrixPlan, loops: list[Loop], device: Device, producer: bool) 
     if not plan.cluster or len(grid) == 1:
         return BlockOrder(group, launched)
     rows = grid[-2].extent
-    cluster = plan.cluster * ((rows % plan.cluster == 0) & (launched % plan.cluster == 0))
+    cluster = plan.cluster * (
+        (rows % plan.cluster == 0) & (launched % plan.cluster == 0) & (panels % plan.cluster == 0)
+    )
     return BlockOrder(group or cluster, launched, cluster)
 
 
@@ -265,6 +284,7 @@ def _copies(
     copies = []
     sizes = {roles.m: instruction.m, roles.n: instruction.n, roles.k: instruction.k}
     factors = [(number, roles.m or "") for number in operands.a] + [(number, roles.n or "") for number in operands.b]
+    apart = {roles.m} | ({roles.n} if plan.apart and _sum_apart(op, roles, instruction, operands) else set())
     for number, axis in factors:
         load = op.loads()[number]
         along = fill_axis(op, load, (roles.k, axis), device)
@@ -273,11 +293,11 @@ def _copies(
         buffers = plan.depth if k_block else 1
         copy = Copy(number, device.backing.name, layer, depth, order, along, vector, padding, depth=buffers)
         copy = replace(copy, panel=panel, swizzle=SWIZZLE) if panel else copy
-        if plan.apart and axis == roles.m:
+        if plan.apart and axis in apart:
             copies.append(replace(copy, vector=1, asynchronous=True, apart=SWIZZLE))
         else:
             copies.append(past_registers(copy, load, device) if buffers > 2 else copy)
-    fits = lambda c: c.apart or not map_problem(op, op.loads()[c.load], c.order)
+    fits = lambda c: not (apart_problem if c.apart else map_problem)(op, op.loads()[c.load], c.order)
     boxes = plan.boxes and all(c.asynchronous and fits(c) for c in copies)
     return tuple([replace(copy, boxes=boxes) for copy in copies])
 

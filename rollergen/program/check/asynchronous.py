@@ -8,8 +8,16 @@ from rollergen.hal.spec import Device, Instruction
 from rollergen.program.boxes import box_problem, columns_at_once, producer_threads, store_problem
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import is_shared
-from rollergen.program.matrix import PANEL_BYTES, ROW_BYTES, matrix_axes, matrix_instruction, rows_apart
-from rollergen.program.rprogram import SERIAL, Copy, Stage
+from rollergen.program.matrix import (
+    PANEL_BYTES,
+    ROW_BYTES,
+    SWIZZLE,
+    factor_dtype,
+    matrix_axes,
+    matrix_instruction,
+)
+from rollergen.program.rows_apart import rows_apart, sum_apart
+from rollergen.program.rprogram import GROUP, SERIAL, Copy, Stage
 
 LEAST_BYTES = 4
 """Of one asynchronous copy."""
@@ -90,6 +98,31 @@ def check_stored_boxes(stage: Stage, device: Device) -> None:
     if problem or store.adds or store.across_rows or stage.accumulator.carry:
         problem = problem or "results are exchanged across rows, or added to others"
         raise refuse(stage, f"store.boxes is {store.boxes}, but {problem}; expected 0")
+
+
+def check_panels(stage: Stage, where: str, copy: Copy, instruction: Instruction, axis: str) -> None:
+    """Whole panels of 128-byte rows, swizzled as descriptors say; what an execution width reads begins with one, and
+    with 8 rows (PTX ISA, "shared memory matrix layout")."""
+    k, itemsize = matrix_axes(stage)[2], ITEMSIZE[factor_dtype(instruction)]
+    panel, shape = PANEL_BYTES // itemsize, stage.buffer_shape(copy, block=True)
+    if set(copy.order) != {axis, k} or len(shape) != 2 or (copy.panel, copy.swizzle) != (panel, SWIZZLE):
+        raise refuse(
+            stage, f"{where}: order is {copy.order}, panels of {copy.panel}, swizzle {copy.swizzle}; expected {axis} "
+            f"and {k}, panels of {panel}, swizzle {SWIZZLE}",
+        )
+    if copy.order[-1] != k and itemsize != 2:
+        raise refuse(stage, f"{where}: order is {copy.order}; expected {k} last, only 16-bit factors may lie across it")
+    by_rows, first = sum_apart(stage), axis == matrix_axes(stage)[0]
+    rows = rows_apart(stage, instruction) if first or by_rows else 0
+    if copy.apart != rows or (rows and not copy.boxes):
+        raise refuse(stage, f"{where}: apart is {copy.apart}, boxes {copy.boxes}; expected {rows}, in boxes if not 0")
+    if (by_rows and (copy.order[0] == k) == first) or (by_rows and shape[1 if first else 0] != SWIZZLE**2):
+        expected = f"rows along k of the k x n factors alone to be apart, {SWIZZLE**2} of them"
+        raise refuse(stage, f"{where}: order is {copy.order}, tiles of {shape}; expected {expected}")
+    corner = [loop for _, loop in stage.of_axis(axis) if loop.kind == GROUP and loop.stride >= instruction.m]
+    apart = [loop.stride for loop in corner] if copy.order[-1] != k else []
+    if any(stride % panel for stride in apart) or shape[0] % SWIZZLE:
+        raise refuse(stage, f"{where}: groups of {apart} columns, {shape[0]} rows; expected whole panels of {panel}")
 
 
 def _panels_problem(stage: Stage, one: Instruction) -> str:

@@ -12,7 +12,7 @@ from rollergen.expr.values import Load, Partial, axes_of, walk
 from rollergen.expr.views import moved_at_once, side_by_side
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.check.accumulators import check_accumulator
-from rollergen.program.check.asynchronous import check_producer, check_stored_boxes
+from rollergen.program.check.asynchronous import check_panels, check_producer, check_stored_boxes
 from rollergen.program.check.conversions import check_conversions
 from rollergen.program.check.copies import check_copy
 from rollergen.program.check.nest import layer_problem, power_of_two, refuse
@@ -23,10 +23,8 @@ from rollergen.program.matrix import (
     LEAST_WIDE,
     MOST_WIDE,
     NO_OPERANDS,
-    PANEL_BYTES,
     ROW_BYTES,
     ROWS,
-    SWIZZLE,
     WAVEFRONT,
     exchanged_loops,
     exchanges,
@@ -37,7 +35,6 @@ from rollergen.program.matrix import (
     matrix_axes,
     matrix_instruction,
     matrix_operands,
-    rows_apart,
     tiles_across_rows,
     turns_rows,
 )
@@ -361,7 +358,7 @@ def _check_operand(stage: Stage, device: Device, instruction: Instruction, axis:
     copy = copies[0]
     k = matrix_axes(stage)[2]
     if instruction.is_asynchronous:
-        _check_panels(stage, where, copy, instruction, axis)
+        check_panels(stage, where, copy, instruction, axis)
         return
     if set(copy.order) != {axis, k} or copy.at_loop > first_fragment_loop(stage, device) or copy.swizzle:
         raise refuse(stage, f"{where}: order is {copy.order}, swizzle {copy.swizzle}; expected {axis} and {k}, none")
@@ -371,27 +368,6 @@ def _check_operand(stage: Stage, device: Device, instruction: Instruction, axis:
             f"{where}: order is {copy.order}; expected {k} last, only 16- and 64-bit fragments in quads are transposed",
         )
     _check_rows(stage, where, copy, instruction)
-
-
-def _check_panels(stage: Stage, where: str, copy: Copy, instruction: Instruction, axis: str) -> None:
-    """Whole panels of 128-byte rows, swizzled as descriptors say; what an execution width reads begins with one, and
-    with 8 rows (PTX ISA, "shared memory matrix layout")."""
-    k, itemsize = matrix_axes(stage)[2], ITEMSIZE[factor_dtype(instruction)]
-    panel, shape = PANEL_BYTES // itemsize, stage.buffer_shape(copy, block=True)
-    if set(copy.order) != {axis, k} or len(shape) != 2 or (copy.panel, copy.swizzle) != (panel, SWIZZLE):
-        raise refuse(
-            stage, f"{where}: order is {copy.order}, panels of {copy.panel}, swizzle {copy.swizzle}; expected {axis} "
-            f"and {k}, panels of {panel}, swizzle {SWIZZLE}",
-        )
-    if copy.order[-1] != k and itemsize != 2:
-        raise refuse(stage, f"{where}: order is {copy.order}; expected {k} last, only 16-bit factors may lie across it")
-    rows = rows_apart(stage, instruction) if axis == matrix_axes(stage)[0] else 0
-    if copy.apart != rows or (rows and not copy.boxes):
-        raise refuse(stage, f"{where}: apart is {copy.apart}, boxes {copy.boxes}; expected {rows}, in boxes if not 0")
-    corner = [loop for _, loop in stage.of_axis(axis) if loop.kind == GROUP and loop.stride >= instruction.m]
-    apart = [loop.stride for loop in corner] if copy.order[-1] != k else []
-    if any(stride % panel for stride in apart) or shape[0] % SWIZZLE:
-        raise refuse(stage, f"{where}: groups of {apart} columns, {shape[0]} rows; expected whole panels of {panel}")
 
 
 def _check_rows(stage: Stage, where: str, copy: Copy, instruction: Instruction) -> None:

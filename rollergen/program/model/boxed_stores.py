@@ -9,12 +9,13 @@ import numpy as np
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.matrix import COLUMNS, PANEL_BYTES, ROWS, SWIZZLE, rows_apart
+from rollergen.program.matrix import COLUMNS, PANEL_BYTES, ROWS, SWIZZLE
 from rollergen.program.model.access import Access
 from rollergen.program.model.fragments import instruction_of, tiles
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, is_nothing, per_distinct
 from rollergen.program.model.wavefronts import WIDEST_ACCESS_BYTES, wavefronts
+from rollergen.program.rows_apart import rows_apart
 
 _ROUND_SLOTS = 8
 """Instructions of a thread in one round: who stores is found twice, two waits, two barriers, a fence, a group's end."""

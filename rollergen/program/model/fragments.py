@@ -15,6 +15,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
 from rollergen.program.matrix import (
     COLUMNS,
+    PANEL_BYTES,
     ROW_BYTES,
     WAVEFRONT,
     Operands,
@@ -42,9 +43,13 @@ from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, is_nothing, most, per_distinct
 from rollergen.program.model.tiles import block_copy, tile_shape
 from rollergen.program.model.wavefronts import wavefronts
+from rollergen.program.rows_apart import sum_apart
 
 _REGISTERS_AT_ONCE = 4
 """Of a thread, filled by one load."""
+_HELD = 16
+"""Registers of a thread for a row of tiles whose factor it brings for all steps of a panel (`sum_apart`): as many hold
+what it has read, and one instruction makes each of those that are multiplied."""
 
 
 def instruction_of(nest: Nest, device: Device) -> Instruction | None:
@@ -102,11 +107,11 @@ def product_clocks(nest: Nest, device: Device) -> Number:
 def fragment_registers(nest: Nest, device: Device) -> Number:
     """Registers of a thread that hold operands."""
     one = device.instruction(nest.stage.compute.instruction)
-    if one.is_asynchronous:
-        return 0
     operands = matrix_operands(nest.facts.op, matrix_axes(nest.stage), one)
-    if operands is None:
+    if operands is None or (one.is_asynchronous and not sum_apart(nest.stage)):
         return 0
+    if one.is_asynchronous:
+        return 2 * _HELD * len(operands.a) * tiles(nest, device)[0]
     rows, columns = tiles(nest, device)
     narrow = conversion_registers(nest, operands, one, (rows, columns)) if operands.conversions else 0
     return len(operands.a) * rows * one.a_registers + len(operands.b) * columns * one.b_registers + narrow
@@ -116,6 +121,9 @@ def converting_of(nest: Nest, device: Device) -> Converting:
     """Instructions of a thread in one block that convert factors."""
     one = instruction_of(nest, device)
     operands = matrix_operands(nest.facts.op, matrix_axes(nest.stage), one) if one is not None else None
+    if one is not None and operands is not None and one.is_asynchronous and sum_apart(nest.stage):
+        held = steps_of(nest, device) * tiles(nest, device)[0] * len(operands.a)
+        return Converting(held * _HELD / (PANEL_BYTES // (one.k * ITEMSIZE[one.dtype])), 0)
     if one is None or operands is None or not operands.conversions:
         return NOTHING_CONVERTED
     return converting(nest, operands, one, steps_of(nest, device), tiles(nest, device), device)
@@ -165,7 +173,10 @@ def _operand_accesses(
     found = []
     for load, elements in [(a, one.m) for a in operands.a] + [(b, one.n * columns) for b in operands.b]:
         copy = block_copy(nest, load)
-        if copy is not None:
+        if copy is not None and load in operands.a and sum_apart(nest.stage):
+            service = _piece_service(device.layer(copy.to_layer))
+            found.append(Access(load, "read", copy.to_layer, steps_of(nest, device) * rows, ROW_BYTES, service))
+        elif copy is not None:
             layer = device.layer(copy.to_layer)
             service = elements * one.k * itemsize / (width * layer.banks * layer.bank_bytes)
             found.append(Access(load, "operand", copy.to_layer, steps_of(nest, device) * rows, ROW_BYTES, service))
@@ -203,6 +214,14 @@ def share_across_rows(nest: Nest, device: Device) -> Number:
         return 0
     columns, together = tiles(nest, device)[1], tiles_across_rows(one, store.vector)
     return store.across_rows * (columns // most(together, 1) * together / columns)
+
+
+@lru_cache(maxsize=256)
+def _piece_service(layer: MemoryLayer) -> int:
+    """Wavefronts of a load whose 32 threads read every other piece of 8 rows of a swizzled panel, four in a row."""
+    lane = np.arange(32)
+    addresses = lane // COLUMNS * PANEL_BYTES + (lane % COLUMNS * 2 ^ lane // COLUMNS) * ROW_BYTES
+    return wavefronts(addresses, ROW_BYTES, layer, merge_pairs=False)
 
 
 @lru_cache(maxsize=256)

@@ -8,6 +8,7 @@ from rollergen.program.model.moved import PhaseReads
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose, most
 from rollergen.program.model.work import Work
+from rollergen.program.rows_apart import sum_apart
 
 
 def latency_clocks(
@@ -31,6 +32,8 @@ def latency_clocks(
         reads = reads + most(phase.iterations, 1) * _exposed_clocks(phase, costs, work.direct_rounds)
     chain = chain_clocks(device, nest, costs, work, instructions)
     staged = staged + work.window_steps * costs.window_step_clocks
+    if sum_apart(nest.stage):  # products of a tile end before their factors' registers change
+        return staged + reads + chain + work.combine_clocks
     return staged + most(reads, chain) + work.combine_clocks
 
 
