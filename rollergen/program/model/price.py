@@ -185,7 +185,7 @@ def launched(
 
 def programs(batch: Stage) -> int:
     """The number of programs."""
-    sizes = [size for loop in batch.loops for size in (loop.extent, loop.stride)]
+    sizes: list[Number] = [size for loop in batch.loops for size in (loop.extent, loop.stride)]
     sizes += [size for copy in batch.copies for size in (copy.vector, copy.padding, copy.depth)]
     order = batch.block_order
     sizes += [batch.store.vector, order.group_rows, order.launched, order.cluster]
