@@ -190,6 +190,7 @@ class Cuda(CudaBoxes):
             case EndProducts(pending):
                 return f"end_products<{pending}>()"
             case WaitFactors():
+                self.types.setdefault("factors", products.FACTORS)
                 return "wait_factors()"
             case WaitProducts(names, dtype, elements):
                 scalar = self.scalars[dtype]

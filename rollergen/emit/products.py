@@ -29,11 +29,6 @@ template <int PENDING> __device__ __forceinline__ void end_products()
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory");
 }
 
-__device__ __forceinline__ void wait_factors()
-{
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-}
-
 /* Without the fence ptxas moves conversions of the sums before the wait, and then runs products one by one. */
 template <int COUNT> __device__ __forceinline__ void wait_products(float *sums)
 {
@@ -59,6 +54,14 @@ __device__ __forceinline__ unsigned long long operand_at(const T *buffer, const 
     const unsigned int from = (unsigned int)__cvta_generic_to_shared(buffer);
     const unsigned int low = ((PANEL >> 4) << 16 | (from & 0x3ffff) >> 4) + offset * (int)sizeof(T) / 16;
     return (unsigned long long)(1u << 30 | 1024 >> 4) << 32 | low;
+}
+#endif
+"""
+
+FACTORS = """#ifdef __CUDACC__
+__device__ __forceinline__ void wait_factors()
+{
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
 #endif
 """
