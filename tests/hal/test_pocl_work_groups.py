@@ -3,7 +3,9 @@
 import gc
 import multiprocessing
 import os
+import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,6 +125,17 @@ def test_objects_are_closed_with_their_kernels(monkeypatch):
     del kernel
     gc.collect()
     assert len(closed) == 1
+
+
+def test_every_page_of_an_object_is_in_memory_before_a_mask_leaves_its_constants_out():
+    kernel = built(rg.ops.amax(tensor("X", 64, 32), 1))
+    kernel(*inputs(kernel))
+    if not is_called(kernel):
+        pytest.skip("launches go through the queue here")
+    path = re.escape(object_of(next(iter(own_names(kernel.source).values()))))
+    of_object = rf"^\S+ r\S*p .*{path}\nSize: +(\d+) kB\n(?:.*\n)*?Rss: +(\d+) kB"
+    sizes = re.findall(of_object, Path("/proc/self/smaps").read_text(), re.MULTILINE)
+    assert sizes and all(size == resident for size, resident in sizes)
 
 
 def test_sources_that_need_more_than_arguments_are_queued():
