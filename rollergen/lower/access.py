@@ -109,9 +109,14 @@ def _read_masked(out: Writer, access: Access, lane: Lane, plan: VectorPlan, stri
 def _read_broken(
     out: Writer, access: Access, lane: Lane, wish: str, plan: VectorPlan, name: Name
 ) -> None:
-    """A vector that is not whole: read whole and masked where that stays inside the array, else lane by lane."""
+    """A vector that is not whole: read at once but for the lanes that fail, where the language can; whole and masked
+    where that stays inside the array; else lane by lane."""
     mask = lane_mask(out.ranges, access.offset, access.tests, lane, BITS[name.dtype])
     stride = lane_stride(out.ranges, access.offset, lane)
+    if stride == 1 and access.pointer.scope == GLOBAL:
+        masked = _read_masked(out, replace(access, masked=True), lane, plan, stride)
+        if masked is not None:
+            return out.assign(name, masked)
     if mask is None or not access.elements:
         if (straight := _readable_pieces(out, access, lane)) is not None:
             return _read_pieces(out, access, lane, wish, straight, name)
