@@ -12,6 +12,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.inner_sums import sums_inside
 from rollergen.expr.joining import joined
+from rollergen.expr.line_parts import line_parts
 from rollergen.expr.narrow_rows import has_narrow_factor, narrow_rows, with_one_row
 from rollergen.expr.one_row import one_row
 from rollergen.expr.packing import Prepared, in_wider
@@ -266,8 +267,8 @@ def _row_variant(op: TensorOp) -> Iterator[Variant]:
 
 def _lines_variant(op: TensorOp, device: Device) -> Iterator[Variant]:
     """Windows without reuse along other axes, several lines of outputs in a tile, all taps unrolled: a line of the
-    image is read once for all outputs that it serves.  Where the device reads chosen lanes at once, so that what
-    guards cut has no path of its own."""
+    image is read once for all outputs that it serves, and where nothing but the image is read, its part of a window is
+    put together once.  Where the device reads chosen lanes at once, so that what guards cut has no path of its own."""
     for roles in contraction_roles(op):
         n, reduced = roles.n, [axis.name for axis in op.of_role("reduce")]
         loads = operands(op, n)
@@ -280,6 +281,9 @@ def _lines_variant(op: TensorOp, device: Device) -> Iterator[Variant]:
             m, tap = down[-1]
             batch = tuple(a.name for a in op.of_role("spatial") if a.name not in (n, m))
             yield Variant("direct, lines", (), op, Roles(n, m, batch, along[0], (tap,)), unrolled=True)
+            parts = line_parts(op, along[0]) if len(op.body_loads()) == len(loads) else None
+            if parts is not None:
+                yield Variant("direct, parts of lines first", (), parts, Roles(n, m, batch, tap, ()), unrolled=True)
 
 
 def _short_rows(op: TensorOp, device: Device) -> Iterator[Variant]:

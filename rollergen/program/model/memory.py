@@ -9,12 +9,13 @@ same thing with pages for lines.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from rollergen.hal.spec import MemoryLayer, Tlb
+from rollergen.hal.spec import Device, MemoryLayer, Tlb
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.numeric import Number, choose, clip, gcd, least, most
@@ -131,3 +132,10 @@ def survival(fill: Number, costs: Costs) -> Number:
     if high <= low:
         return choose(fill <= low, 1.0, 0.0)
     return clip((high - fill) / (high - low), 0.0, 1.0)
+
+
+def lies_beside(others: Iterable[Operand], operand: Operand, device: Device) -> bool:
+    """Whether one of the others reads elements of the same lines, a constant away, at every point."""
+    alike = [one for one in others if one.buffer == operand.buffer and one.offset.terms == operand.offset.terms]
+    line = device.backing.transaction_bytes
+    return any(abs(one.offset.const - operand.offset.const) * operand.itemsize < line for one in alike)

@@ -20,7 +20,8 @@ from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Operand, Phase
 from rollergen.program.model.fragments import exchanged_results, fragment_accesses, instruction_of, share_across_rows
 from rollergen.program.model.levels import block_slots
-from rollergen.program.model.memory import Stream
+from rollergen.program.model.line_parts import saved_operations
+from rollergen.program.model.memory import Stream, lies_beside
 from rollergen.program.model.nest import Nest, results_wait, unbuffered
 from rollergen.program.model.numeric import Number, choose, is_nothing, most, product, whole_log2
 from rollergen.program.model.own_arrays import is_own, own_streams
@@ -79,6 +80,9 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
             slots = slots + points(nest, loops) * nan_tests(nest).all * costs.nan_slots
         if nest.lockstep == 1 and phase.of_rows:
             slots = slots - (points(nest, loops) - _rows(nest)) * _slots_of(phase.of_rows, costs)
+        if nest.lockstep == 1 and phase.reduces:
+            operations, saved = saved_operations(nest)
+            slots = slots - points(nest, loops) * saved * _slots_of(operations, costs)
         if nest.lockstep == 1 and phase.shared:
             slots = slots - points(nest, loops) * _shared_slots(nest, phase, costs)
         own = _phase_reads(nest, device, phase, loops)
@@ -100,7 +104,7 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
     steps = _steps(nest, nest.in_thread()) if nest.facts.op.reductions else 0
     if matrix is not None:
         steps = steps / matrix.k
-    return Moved(slots, tuple(phase_reads), steps, entries, tile, tuple(accesses), _streams(nest), together)
+    return Moved(slots, tuple(phase_reads), steps, entries, tile, tuple(accesses), _streams(nest, device), together)
 
 
 def _turning(nest: Nest, copy: Copy) -> Number:
@@ -358,7 +362,7 @@ def _reused(nest: Nest, phase: Phase, access: Access) -> bool:
     )
 
 
-def _streams(nest: Nest) -> tuple[Stream, ...]:
+def _streams(nest: Nest, device: Device) -> tuple[Stream, ...]:
     """The operands as the caches see them: a staged one is touched by its copy alone, whose tile caches see as well
     where they hold it."""
     streams: list[Stream] = []
@@ -366,6 +370,8 @@ def _streams(nest: Nest) -> tuple[Stream, ...]:
     outside = nest.stage.accumulator.at_loop if tiled else len(nest.loops)
     reduced = {load for phase in nest.facts.phases if phase.reduces for load in phase.loads}
     for load, operand in enumerate(nest.facts.loads):
+        if nest.lockstep == 1 and lies_beside(nest.facts.loads[:load], operand, device):
+            continue
         depth = len(nest.loops) if load in reduced else outside
         copy = block_copy(nest, load) or register_copy(nest, load)
         depth = copy.at_loop if copy is not None else depth
