@@ -209,7 +209,7 @@ def _resized(
     require_float(x, "interpolate")
     dtype = x.dtype
     if math.prod(outs) > math.prod(x.shape[first:]):
-        moved.reverse()  # rows before columns, where this makes fewer elements that lie no vector's lanes apart
+        moved.reverse()  # rows grow before there are more of them: neighbours below each other are whole vectors
     for d in moved:
         last = d == moved[-1]
         x = _interpolated(x, d, places[d], kind, dtype if last else accumulator_dtype(dtype), name if last else None)
