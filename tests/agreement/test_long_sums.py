@@ -9,15 +9,13 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.gate.narrowing import program_accuracies
 from rollergen.gate.tolerance import differences
 from rollergen.hal.load import load_device
-from rollergen.program.assemble.levels import WAITING_OF_FEW_ROWS, WAITING_STREAMED, in_blocks
+from rollergen.program.assemble.levels import WAITING_OF_FEW_ROWS, WAITING_STREAMED
 from rollergen.program.loops import LONGEST, added_terms, adds, chain_lengths
 from rollergen.program.model.facts import facts_of
 from rollergen.program.model.levels import block_slots
 from rollergen.program.model.nest import nest_of
-from rollergen.program.model.prediction import predict_stage
-from tests.program.batches import cpu_stage
 from tests.program.hand_devices import AVX512
-from tests.programs import ALL, cpu_matmul, row_sum
+from tests.programs import ALL, row_sum
 
 ULP = float(np.finfo(np.float32).eps)
 SHORT = 256
@@ -180,17 +178,3 @@ def test_the_model_counts_an_addition_for_each_chain_of_a_block():
     innermost, outer = 24, 2  # 1510 columns: 48 steps of 2 x 16, 2 of them a block, 12 such blocks another
     slots = block_slots(nest_of(stage, facts_of(stage.op), AVX512))
     assert slots == (innermost - 1) * 2 + (outer - 1)  # two chains; the first of all costs nothing
-
-
-@pytest.mark.parametrize(("rows", "moved"), [(8, 5 * 24), (2, 0)])
-def test_nothing_hides_accumulators_on_their_way_to_the_cache_and_back(rows, moved):
-    """Of 8 x 3 vectors in 32 registers, between six blocks of 128 terms; twice 2 x 3 have room."""
-    whole = cpu_stage(rows, 3, 768, 1, 1, cpu_matmul(64, 96, 768, pack=False).stages[0], m=64, n=96, k=768)
-    blocks = in_blocks(whole, 128)
-    assert chain_lengths(blocks) == (128, 6, 1)
-    entering = [
-        next(one.clocks for one in predict_stage(stage, AVX512).limiters if one.name == "tiles")
-        for stage in (whole, blocks)
-    ]
-    tiles, stores_per_clock = 64 // rows * 2, 1
-    assert entering[1] - entering[0] == pytest.approx(tiles * 2 * moved / stores_per_clock)

@@ -23,9 +23,8 @@ costs an addition for each of its chains: a sixteenth of those that a memory-bou
 
 MULTIPLIED, MULTIPLIED_BY_THREADS = 128, 8192
 """Products of a contraction in one chain.  On CPUs as many as the libraries' (oneMKL and OpenBLAS add up 256 to 384);
-putting a register tile of them where the compiler finds room costs a fortieth of its multiply-adds, letting it wait in
-the output a hundredth.  GPU libraries add up all of k; beyond 8192 the accumulators of a thread are worth the registers
-of a second tile."""
+putting a register tile of them where the compiler finds room costs a two-hundredth of its multiply-adds.  GPU libraries
+add up all of k; beyond 8192 the accumulators of a thread are worth the registers of a second tile."""
 
 WAITING, WAITING_STREAMED = 256, 32
 """Passes whose results are added up in the output: of products, and of terms without reuse."""
