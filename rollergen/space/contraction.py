@@ -8,7 +8,7 @@ from rollergen.expr.packing import is_in_panels
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype, fits_output
-from rollergen.program.assemble.levels import least_step, reuses
+from rollergen.program.assemble.levels import WAITING_OF_FEW_ROWS, least_step, reuses
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import Roles, Size
 from rollergen.program.rprogram import LANE, SERIAL, THREAD, UNROLL
@@ -178,8 +178,10 @@ def _shorter_steps(op: TensorOp, roles: Roles) -> list[int]:
     panels = [load for load in read if is_in_panels(load, roles.n or "")]
     if roles.m is None and len(panels) == len(read) and all(load.buffer.constant for load in panels):
         return []
-    few = roles.m is None or (op.axis(roles.m).extent <= _ROWS[-1] and not panels)
-    extent, steps = op.axis(roles.k).extent, list((*_FEW_STEPS, *_STEPS) if few else _STEPS)
+    extent = op.axis(roles.k).extent
+    longest = _FEW_STEPS[0] * WAITING_OF_FEW_ROWS  # of several rows; beyond it sums in the output err more than blocks'
+    few = roles.m is None or (op.axis(roles.m).extent <= _ROWS[-1] and extent <= longest and not panels)
+    steps = list((*_FEW_STEPS, *_STEPS) if few else _STEPS)
     least = least_step(op, extent, few_rows=few)
     while steps[-1] < least:
         steps.append(2 * steps[-1])
