@@ -109,7 +109,6 @@ def test_matrix_instructions_for_bytes_read_rows_along_the_sum():
     assert copied(product(512, 512, 512, "int8", transpose_b=True), "a100") == []
 
 
-@pytest.mark.parametrize("on", ["a100", "h200"])
-def test_large_odd_products_in_float16_are_computed_over_aligned_rows(on):
-    first, *_ = construct(canonicalize(product(4097, 4097, 4097, "float16")), device(on), top_k=1)
+def test_large_odd_products_in_float16_are_computed_over_aligned_rows():
+    first, *_ = construct(canonicalize(product(4097, 4097, 4097, "float16")), device("a100"), top_k=1)
     assert "aligned rows" in first.variants[0]
