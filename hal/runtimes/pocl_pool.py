@@ -46,6 +46,10 @@ _CONTEXT = ctypes.create_string_buffer(1024)
 """Zeros, more than a ``struct pocl_context`` of any version has: number of work-groups, offsets, sizes, for printf."""
 
 
+Told = Callable[[], list[float]]
+"""Gives the seconds of each launch of a call that has ended, until the next one: to be asked when no clock runs."""
+
+
 class _Launch(ctypes.Structure):
     """``struct launch`` of the text."""
 
@@ -74,6 +78,12 @@ class _Arguments(ctypes.Structure):
     _fields_ = (("pool", ctypes.POINTER(_State)), ("job", ctypes.POINTER(_Launch)))
 
 
+def _shares(job: ctypes.Array[_Launch], seconds: float) -> list[float]:
+    """Of each launch of the job, which took so many."""
+    ticks = [job[0].begun, *(one.ended for one in job)]
+    return [(after - before) * seconds / (ticks[-1] - ticks[0]) for before, after in pairwise(ticks)]
+
+
 class Pool:
     """``threads`` beside the calling one.  Thread-safe: of several callers one has the threads, the others do their
     jobs alone."""
@@ -97,20 +107,18 @@ class Pool:
         """What makes the launches, each begun when the one before is done.  One thread at a time may call it."""
         return self._call(self._run, _Arguments(ctypes.pointer(self._state), self._job(launches)))
 
-    def timed(self, launches: Sequence[WorkGroups]) -> Callable[[], list[float]]:
-        """As `job`; each call gives the seconds of each launch: its share of those of the call, by the processor's
-        ticks, which are read when it ends."""
+    def timed(self, launches: Sequence[WorkGroups]) -> Callable[[], Told]:
+        """As `job`; each call gives what tells the seconds of each launch: its share of those of the call, by the
+        processor's ticks, which are read when it ends."""
         made = self._job(launches)
         made[0].timed = True
         made[0].took = _WAKE_TICKS + 1  # no call before tells; who is timed has enough work to wake threads for
         run = self._call(self._run, _Arguments(ctypes.pointer(self._state), made))
 
-        def call() -> list[float]:
+        def call() -> Told:
             start = time.perf_counter()
             run()
-            seconds = time.perf_counter() - start
-            ticks = [made[0].begun, *(one.ended for one in made)]
-            return [(after - before) * seconds / (ticks[-1] - ticks[0]) for before, after in pairwise(ticks)]
+            return partial(_shares, made, time.perf_counter() - start)
 
         return call
 

@@ -121,7 +121,7 @@ class CudaExecution(DeviceExecution):
             self._held.clear()
         return in_kind(made, arrays)
 
-    def _timed(self, runs: list[Callable[[], None]]) -> Callable[[], list[float]]:
+    def _timed(self, runs: list[Callable[[], None]]) -> Callable[[], Callable[[], list[float]]]:
         """After each step the GPU is waited for."""
         return super()._timed([partial(_finished, run, self._runtime) for run in runs])
 

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby, islice
 from typing import Any
 
@@ -125,30 +125,31 @@ class Execution:
             run()
         return self._results()
 
-    def timed(self, inputs: Sequence[Any]) -> list[float]:
-        """Seconds of each step in one call, launches of neighbouring steps made as one job as in every call."""
-        timed = self._timed_jobs
+    def timed(self, inputs: Sequence[Any]) -> Callable[[], list[float]]:
+        """One call, launches of neighbouring steps made as one job as in every call; what tells the seconds of each
+        step, until the next: thousands of them take milliseconds to read, which are none of the call's."""
+        jobs = self._timed_jobs
         self._take(inputs)
-        found = [seconds for one in timed for seconds in one()]
+        told = [job() for job in jobs]
         self._results()
-        return found
+        return lambda: [seconds for one in told for seconds in one()]
 
     @cached_property
-    def _timed_jobs(self) -> list[Callable[[], list[float]]]:
+    def _timed_jobs(self) -> list[Callable[[], Callable[[], list[float]]]]:
         return [self._timed(runs) for runs in self._together()]
 
-    def _timed(self, runs: list[Callable[[], None]]) -> Callable[[], list[float]]:
-        """What runs the steps of one group as `_job` does, and gives the seconds of each."""
+    def _timed(self, runs: list[Callable[[], None]]) -> Callable[[], Callable[[], list[float]]]:
+        """What runs the steps of one group as `_job` does, and gives what tells the seconds of each."""
         groups = self._launches_of(runs)
         if not groups:
-            return lambda: [_seconds(run) for run in runs]
+            return lambda: partial(list, [_seconds(run) for run in runs])
         job, counts = self._pool.timed(groups), [len(self._groups[run]) for run in runs]
 
-        def call() -> list[float]:
-            seconds = iter(job())
+        def of_steps(launches: Callable[[], list[float]]) -> list[float]:
+            seconds = iter(launches())
             return [sum(islice(seconds, count)) for count in counts]
 
-        return call
+        return lambda: partial(of_steps, job())
 
     def traced(self, inputs: Sequence[Any]) -> Iterator[tuple[dict[str, np.ndarray], list[np.ndarray]]]:
         """(what a step read, what it made) after each step of one call, valid until the next."""

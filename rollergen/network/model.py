@@ -176,8 +176,10 @@ class Model:
             start = time.perf_counter()
             given = self._arranged(self._network.leaves(arrays, named))
             with self._lock:
-                steps.append(self._execution.timed(given))
-            beside.append(time.perf_counter() - start - sum(steps[-1]))
+                told = self._execution.timed(given)
+                seconds = time.perf_counter() - start
+                steps.append(told())
+            beside.append(seconds - sum(steps[-1]))
         each = tuple(map(median, zip(*steps, strict=True)))
         self._timing = ModelTiming(median(walls), each, median(beside), rounds)
         return self._timing

@@ -130,7 +130,7 @@ def test_a_timed_job_does_the_same_and_tells_the_seconds_of_each_launch(module, 
     run, found = pool.timed(launches), []
     for call in range(1, 50):
         start = time.perf_counter()
-        found.append(run())
+        found.append(run()())
         assert 0 < sum(found[-1]) <= time.perf_counter() - start
         assert (counts == call).all() and (sums == GROUPS * call).all() and few[0] == call
         assert len(found[-1]) == len(launches) and min(found[-1]) >= 0
