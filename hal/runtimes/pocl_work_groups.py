@@ -79,6 +79,12 @@ _LINK_MAP, _LOADED, _READABLE = 2, 1, 4
 """Of dlinfo (RTLD_DI_LINKMAP), and of a segment in an ELF file (PT_LOAD, PF_R)."""
 
 
+@lru_cache(maxsize=1)
+def _process() -> ctypes.CDLL:
+    """The C library, once: each `ctypes.CDLL` leaves a class behind."""
+    return ctypes.CDLL(None)
+
+
 def _bring_in(library: int) -> None:
     """Reads a byte of each page of the library, so that its constants are there.
 
@@ -86,7 +92,7 @@ def _bring_in(library: int) -> None:
     in, and the processor finds that out anew each time, in 450 clocks on a Zen 4 (maxima of 32768 rows of 32, NaN
     where an element is one: 4.0 ms, and .12 so)."""
     link_map = ctypes.c_void_p()
-    if ctypes.CDLL(None).dlinfo(ctypes.c_void_p(library), _LINK_MAP, ctypes.byref(link_map)) or not link_map.value:
+    if _process().dlinfo(ctypes.c_void_p(library), _LINK_MAP, ctypes.byref(link_map)) or not link_map.value:
         return
     base = ctypes.c_size_t.from_address(link_map.value).value
     header = ctypes.string_at(base, 64)  # <elf.h>: Elf64_Ehdr, Elf64_Phdr
