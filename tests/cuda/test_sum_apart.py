@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import rollergen as rg
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
@@ -27,7 +28,7 @@ from tests.cuda.beside import H200, MODES, NAMES, assert_agree, assert_refused_w
 from tests.cuda.host import seeded
 from tests.cuda.test_programs import executed
 from tests.cuda.test_rows_apart import FEW, PLAN, STORING
-from tests.matrices import gated, matmul, planned
+from tests.matrices import T, gated, matmul, planned
 
 CASES = {
     "threads store": (lambda: matmul(137, 265, 133), PLAN),
@@ -42,6 +43,11 @@ CASES = {
     "bfloat16": (lambda: matmul(137, 265, 135, "bfloat16"), replace(STORING, instruction="wgmma_bf16", fn=16)),
     "two products of one factor": (lambda: gated(137, 265, 135), PLAN),
     "eight rows": (lambda: matmul(8, 265, 135), STORING),
+    "added to what lies in odd rows": (lambda: rg.ops.add(matmul(137, 265, 135), T("C", (137, 135), "float16")), STORING),
+    "a bias of an odd number": (
+        lambda: rg.ops.add(matmul(137, 265, 135, "bfloat16"), T("bias", (135,), "bfloat16")),
+        replace(STORING, instruction="wgmma_bf16", fn=16),
+    ),
 }  # fmt: skip
 
 
@@ -177,6 +183,22 @@ def test_threads_read_as_much_of_the_block_s_layer_as_products_would():
     assert limits[0]["shared path"] == pytest.approx(limits[1]["shared path"])
     assert limits[0]["issue"] < limits[1]["issue"] and limits[0]["latency"] < limits[1]["latency"]
     assert held.registers == read.registers + 32  # of 16 elements of two rows, and as many as they are multiplied
+
+
+@compiled
+def test_it_compiles_with_a_bias_of_an_odd_number():
+    bias = T("bias", (4097,), "float16")
+    made = construct(canonicalize(rg.ops.add(matmul(4097, 4097, 4097), bias)), H200, top_k=1)[0].program
+    assert made.stages[-1].store.boxes and all(copy.apart for copy in made.stages[-1].copies)
+    assert nvrtc.compile_cuda(emit(made, H200, "cuda").text, H200.targets[0].arch).kernels
+
+
+def test_neighbours_that_are_not_written_together_are_refused():
+    made = planned(matmul(137, 265, 135), FEW, STORING)
+    (stage,) = made.stages
+    alone = replace(stage, store=replace(stage.store, vector=1))
+    with pytest.raises(ProgramError, match="written 1 at once, and threads have 2 neighbours"):
+        check(replace(made, stages=(alone,)), FEW)
 
 
 @compiled

@@ -186,7 +186,8 @@ def _storing_boxes(stage: Stage, roles: Roles, plan: MatrixPlan, device: Device)
     if not boxed or store_problem(stage.op, axes_of(roles), one, longest, rows_apart(stage, one) > 0):
         return stage
     panels = plan.fn * one.n * ITEMSIZE[stage.op.output.dtype] // PANEL_BYTES
-    vector = store.vector if read_beside(stage.op) else one.n // COLUMNS
+    own = one.n // COLUMNS  # neighbours, which are written together however what is read beside them lies
+    vector = own + (store.vector > own) * (store.vector - own) if read_beside(stage.op) else own
     return replace(stage, store=replace(store, vector=vector, across_rows=False, boxes=1 + (panels % 2 == 0)))
 
 

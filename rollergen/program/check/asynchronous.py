@@ -9,6 +9,7 @@ from rollergen.program.boxes import box_problem, columns_at_once, producer_threa
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import is_shared
 from rollergen.program.matrix import (
+    COLUMNS,
     PANEL_BYTES,
     ROW_BYTES,
     SWIZZLE,
@@ -128,6 +129,8 @@ def check_panels(stage: Stage, where: str, copy: Copy, instruction: Instruction,
 def _panels_problem(stage: Stage, one: Instruction) -> str:
     """Why the results of one instruction are not as many whole panels as are written together."""
     itemsize, columns = ITEMSIZE[stage.op.output.dtype], columns_at_once(stage, one)
+    if stage.store.vector < one.n // COLUMNS:
+        return f"results are written {stage.store.vector} at once, and threads have {one.n // COLUMNS} neighbours"
     if columns * itemsize % (stage.store.boxes * PANEL_BYTES) == 0 and stage.store.vector * itemsize <= ROW_BYTES:
         return ""
     return f"its {columns} columns, written {stage.store.vector} at once, are no such number of panels, again and again"
