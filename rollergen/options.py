@@ -67,9 +67,9 @@ class BuildOptions:
         the others (relative error up to 2^-13 with each instruction, of 32 products); cuBLAS and torch call it so.
     quantize_activations
         Whether products with constant weights of int4, uint4, int8 or uint8 may round activations to int8, each group
-        of up to 64 neighbours of a row with a scale of its own, where the device's vectors have dot products of bytes
-        (a8 of w4a8; ONNX Runtime's ``accuracy_level=4``).  Results move by at most the sum of half a scale times each
-        weight's size (`expr.activations`): about 0.4 % of the largest of random ones.
+        of up to 64 neighbours of a row, or 32 of several rows, with a scale of its own, where the device's vectors have
+        dot products of bytes (a8 of w4a8; ONNX Runtime's ``accuracy_level=4``).  Results move by at most the sum of
+        half a scale times each weight's size (`expr.activations`): about 0.4 % of the largest of random ones.
     atomics
         Whether blocks may add their parts of a sum to the output atomically, in whichever order they come: no
         workspace and no second sum, but floating-point results differ in their last bits from call to call.
