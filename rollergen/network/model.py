@@ -57,8 +57,8 @@ class ModelTiming:
     """Medians in seconds: ``wall_s`` of a whole call, ``steps_s`` of each step within calls: between neighbouring
     launches of a CPU by the processor's ticks, which they read as they end, elsewhere by Python's clock.
 
-    ``beside_s``: what a call takes beside its steps, both of the same call: what disturbs a call now and then hits
-    another step each time, so that the medians of all steps may sum up to less than that of their sums."""
+    ``beside_s``: what a call takes beside its steps, both of the same call.  (The sum of ``steps_s`` may lie below the
+    median of their sums: other programs disturb another step in each call.)"""
 
     wall_s: float
     steps_s: tuple[float, ...]
