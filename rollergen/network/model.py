@@ -62,8 +62,8 @@ class ModelTiming:
 
     wall_s: float
     steps_s: tuple[float, ...]
-    beside_s: float
     rounds: int
+    beside_s: float
 
 
 BRIEF_LAYERS = 10
@@ -181,7 +181,7 @@ class Model:
                 steps.append(told())
             beside.append(seconds - sum(steps[-1]))
         each = tuple(map(median, zip(*steps, strict=True)))
-        self._timing = ModelTiming(median(walls), each, median(beside), rounds)
+        self._timing = ModelTiming(median(walls), each, rounds, median(beside))
         return self._timing
 
     def check(self, /, *arrays: Any, **named: Any) -> tuple[LayerCheck, ...]:
