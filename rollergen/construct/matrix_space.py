@@ -249,7 +249,7 @@ def _draft(
     launched, cluster = (np.broadcast_to(size, len(points)) for size in (order.launched, order.cluster))
     held = sum_apart(stage)
     for at in lowest(priced.seconds, 32):
-        if held and priced.spilled[at]:  # short of registers for factors compilers run the products one by one
+        if held and priced.spilled[at]:  # without registers for the factors, compilers run the products one by one
             continue
         if (plan.persistent and not launched[at]) or (plan.cluster and not cluster[at]):  # the same as without
             continue

@@ -8,7 +8,7 @@ import numpy as np
 
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
-from rollergen.program.assemble.nest import ceil_div, is_batch
+from rollergen.program.assemble.nest import ceil_div, is_batch, larger
 from rollergen.program.assemble.plan import Size
 from rollergen.program.loops import adds, is_chained
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, Loop, Stage
@@ -73,7 +73,7 @@ def in_blocks(stage: Stage, longest: int, *, waiting: bool = False) -> Stage:
     p = len(stage.loops) - 1
     while p >= max(stage.accumulator.at_loop, first):
         loop = stage.loops[p]
-        room = np.maximum(longest // chain, 1) if is_batch(chain) else max(longest // chain, 1)
+        room = larger(longest // chain, 1)
         if not is_chained(stage, p, loop):
             if _largest(chain) > 1 and stage.op.axis(loop.axis).role == "spatial":
                 return stage  # the tile's own loops: their accumulators live on

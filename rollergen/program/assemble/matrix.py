@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import gcd
 
-import numpy as np
-
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.runs import of_runs, run_along
 from rollergen.expr.tensor_op import TensorOp
@@ -21,9 +19,9 @@ from rollergen.program.assemble.nest import (
     ceil_div,
     copy_vector,
     digits,
-    is_batch,
     is_divided,
     lane_stride,
+    larger,
     overhanging,
     run_vector,
     useful,
@@ -180,10 +178,6 @@ def gains_by_rows_apart(op: TensorOp, roles: Roles, one: Instruction, device: De
     return lacking and not any(apart_problem(op, load, (axes[0], axes[2])) for load in loads)
 
 
-def _larger(a: int, b: Size) -> Size:
-    return np.maximum(a, b) if is_batch(b) else max(a, b)
-
-
 def _storing_boxes(stage: Stage, roles: Roles, plan: MatrixPlan, device: Device) -> Stage:
     """Results leave in boxes, two panels at a time where there are as many, if the engine that brings the factors can
     store them.  Threads exchange results only for what they read beside them."""
@@ -194,7 +188,7 @@ def _storing_boxes(stage: Stage, roles: Roles, plan: MatrixPlan, device: Device)
         return stage
     panels = plan.fn * one.n * ITEMSIZE[stage.op.output.dtype] // PANEL_BYTES
     own = one.n // COLUMNS  # neighbours, which are written together however what is read beside them lies
-    vector = _larger(own, store.vector) if read_beside(stage.op) else own
+    vector = larger(own, store.vector) if read_beside(stage.op) else own
     return replace(stage, store=replace(store, vector=vector, across_rows=False, boxes=1 + (panels % 2 == 0)))
 
 

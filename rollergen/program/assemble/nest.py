@@ -35,6 +35,11 @@ def is_batch(*sizes: Any) -> bool:
     return False
 
 
+def larger(a: Any, b: Any) -> Any:
+    """The larger size, of each program where one is an array."""
+    return np.maximum(a, b) if is_batch(a, b) else max(a, b)
+
+
 def digits(axis: str, *kinds_and_extents: Digit) -> list[Loop]:
     """Loops of one axis from its digits, listed by falling stride."""
     loops, stride = [], 1
