@@ -27,8 +27,8 @@ _SQUARE, _SKINNY = Bar(0.70, 1.15, 1.05), Bar(0.55, 1.8, 1.05)
 BARS: Mapping[tuple[str, str], Bar] = {
     ("titan_rtx", "4096x4096x4096"): Bar(0.89, 1.15, 1.02),
     ("rtx_3060_laptop", "4096x4096x4096"): Bar(0.84, 1.20, 1.02),
-    ("a100-pcie-40gb", "15x15-over-4096x4096"): Bar(0.72, 1.40, 1.10),
-    ("mi50-hip", "15x15-over-4096x4096"): Bar(0.75, 1.50, 1.10),
+    ("a100-pcie-40gb", "15x15-over-4096x4096"): Bar(0.72, 1.20, 1.05),
+    ("mi50-hip", "15x15-over-4096x4096"): Bar(0.75, 1.50, 1.05),
     ("cpu_avx512_2mb", "1024x1024x1024"): _SQUARE,
     ("cpu_avx512_2mb", "997x997x997"): _SQUARE,
     ("cpu_avx512_2mb", "512x512x2048"): _SQUARE,

@@ -28,7 +28,7 @@ NEVER = 1e9
 """A rate at which nothing binds."""
 LATENCIES = (
     "exposed_staging_clocks", "exposed_direct_clocks", "exposed_managed_clocks", "exposed_stream_clocks",
-    "window_step_clocks", "unhidden_step_clocks",
+    "window_step_clocks",
 )  # fmt: skip
 
 

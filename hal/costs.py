@@ -52,12 +52,9 @@ COSTS: Mapping[str, Cost] = {
         "a vector, read in place",
     ),
     "window_step_clocks": cost(
-        "latency of one step of a block that stages a window, element by element, that overlaps with what other "
-        "blocks do",
+        "one step of a block that stages a window, element by element, which nothing hides but blocks that stage at "
+        "the same time",
         _BY_HAND,
-    ),
-    "unhidden_step_clocks": cost(
-        "the same as far as nothing hides it but blocks that stage at the same time", _BY_HAND
     ),
     "reuse_registers": cost(
         "1: what a later unrolled step reads again of a block's window waits in registers (0: the compiler puts "

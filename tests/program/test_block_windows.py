@@ -23,6 +23,7 @@ from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import facts_of
 from rollergen.program.model.nest import nest_of
 from rollergen.program.model.prediction import predict_stage
+from rollergen.program.model.price import norms_of
 from rollergen.program.model.wavefronts import wavefronts
 from rollergen.program.model.work import work_of
 from rollergen.program.rprogram import Accumulator, Compute, Copy, Loop, RProgram, Stage
@@ -312,11 +313,18 @@ def test_a_batch_is_priced_as_its_programs():
         assert predict_stage(together, device(name)).seconds == pytest.approx(singly)
 
 
+def test_memory_overlaps_with_what_other_blocks_compute_of_their_windows():
+    expression = rg.ops.conv2d(rg.tensor("X", (1, 1, 270, 526)), rg.tensor("W", (1, 1, 15, 15)))
+    (stage,) = program_of(expression, (4, 64, 2, 4)).stages
+    nest, costs = nest_of(stage, facts_of(stage.op), V100), costs_of(V100)
+    norms = [norms_of(nest, V100, costs, work_of(nest, V100, costs), resident).memory for resident in (1, 8)]
+    assert norms == pytest.approx([costs.memory_exponent, 2 * costs.memory_exponent])
+
+
 @pytest.mark.parametrize(
     "cost, value, slower",
     [
         ("window_step_clocks", 5000, True),
-        ("unhidden_step_clocks", 100, True),
         ("loop_instructions", 50, True),
         ("reuse_registers", 1, True),
         ("uniform_loads", 1, False),

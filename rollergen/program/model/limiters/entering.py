@@ -32,7 +32,7 @@ def entering(nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves)
         between = (waves.starts - 1) * (started + together)
         stored = choose(alone, waves.per_unit * result_clocks(nest, device, costs, work), 0)
     return [
-        ("staging", rounds * work.window_steps * costs.unhidden_step_clocks, ADDS),
+        ("staging", rounds * work.window_steps * costs.window_step_clocks, ADDS),
         ("tiles", waves.per_unit * tile_clocks(nest, device, costs, work), ADDS),
         ("blocks", waves.starts * costs.block_clocks, ADDS if nest.lockstep == 1 else OVERLAPS),
         ("next blocks", between, ADDS),

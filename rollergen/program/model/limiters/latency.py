@@ -31,7 +31,6 @@ def latency_clocks(
     for phase in work.phase_reads:
         reads = reads + most(phase.iterations, 1) * _exposed_clocks(phase, costs, work.direct_rounds)
     chain = chain_clocks(device, nest, costs, work, instructions)
-    staged = staged + work.window_steps * costs.window_step_clocks
     if sum_apart(nest.stage):  # products of a tile end before their factors' registers change
         return staged + reads + chain + work.combine_clocks
     return staged + most(reads, chain) + work.combine_clocks
