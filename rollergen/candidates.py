@@ -80,6 +80,7 @@ def measured(
         candidates = measure_on(
             bench, candidates, device=target, time_budget_s=options.time_budget_s, progress=progress,
             checked=compiler.close,  # a compiler at work would be timed along
+            sparing=True,
         )  # fmt: skip
     for one in candidates:
         if one.problems and one.ended != "time":  # which a machine at work elsewhere may be the cause of

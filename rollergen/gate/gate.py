@@ -4,11 +4,12 @@ Inputs and outputs lie between guard zones, outputs and temporaries start as poi
 is compared with the oracle at sampled points that include every edge class (`points.py`), within a
 tolerance derived from the computation (`tolerance.py`; what lies outside is judged by `perturbed.py`).
 The runs: on random inputs, twice, which must give the same bits although poison and alignment of the outputs differ and
-temporaries hold what the first run left there; on other inputs of `inputs.py`; where launches are marked ``once``, on
-other inputs again without these.  The first candidate that passes is compared with the oracle on whole tiles for as
-long as that is cheap (`reference.py`), the others with it in all elements: where two disagree the oracle decides, and
-the wrong one falls, the first included.  So whichever is chosen was compared in full; where no other one passes, on a
-sample of whole tiles at least (`Gate.revoked`).
+temporaries hold what the first run left there; on whole numbers; where launches are marked ``once``, on other inputs
+again without these; then on equal and on hostile inputs (`inputs.py`).  A build leaves these last runs, four of seven,
+to the candidate that it chooses (`Gate.confirm`).  The first candidate that passes is compared with the oracle on whole
+tiles for as long as that is cheap (`reference.py`), the others with it in all elements: where two disagree the oracle
+decides, and the wrong one falls, the first included.  So whichever is chosen was compared in full; where no other one
+passes, on a sample of whole tiles at least (`Gate.revoked`).
 """
 
 from __future__ import annotations
@@ -108,28 +109,30 @@ class Gate:
         """The random inputs of the first trial by name: what the profiler times on."""
         return {name: zone.array for name, zone in self._trials[0].inputs.items()}
 
-    def check(self, program: RProgram, run: Run, again: Run | None = None, number: int = 0) -> Verdict:
+    def check(
+        self, program: RProgram, run: Run, again: Run | None = None, number: int = 0, *, sparing: bool = False
+    ) -> Verdict:
         """Runs the candidate on every trial; an exception of ``run`` is the caller's to handle.
 
         ``again``: runs it without the launches that are marked ``once``; None where there are none.  ``number``: by
-        which `revoked` knows the candidate.  Hostile inputs are left out where ordinary ones show a fault already.
+        which `revoked` knows the candidate.  ``sparing``: without the runs of `confirm`, which are left out as well
+        where ordinary ones show a fault already.
         """
-        began, whole = time.perf_counter(), _with_elements(program)
-        run, again = running_blocks(whole, run, self.memory), again and running_blocks(whole, again, self.memory)
-        program = blocks_of(whole)
-        if program.temporaries:
-            require(with_temporaries(program), self.memory, "this candidate")
-        points = sample_points(program, self._seed + 1)
-        attempt = _Attempt(number, Facts(program), run, points, self._outputs, self.memory.guarded(program.temporaries))
-        problems = self._ordinary_runs(attempt, again)
-        if not problems:
-            for trial in self._trials[2:]:
-                self._run(replace(attempt, points=_some(points)), trial, 0, problems, poisoned_as=2)
-            for hostile in self._hostile_runs:
-                self._hostile_run(attempt, hostile, problems)
+        began = time.perf_counter()
+        attempt = self._attempt(program, run, number)
+        problems = self._ordinary_runs(attempt, again and running_blocks(_with_elements(program), again, self.memory))
+        if not problems and not sparing:
+            self._other_runs(attempt, problems)
         self._seconds += time.perf_counter() - began
         if not problems:
             problems += self._admitted(attempt)
+        return Verdict(tuple(problems), sum(attempt.compared))
+
+    def confirm(self, program: RProgram, run: Run) -> Verdict:
+        """Runs a candidate that passed a sparing `check` on equal and on hostile inputs."""
+        problems: list[str] = []
+        attempt = self._attempt(program, run, 0)
+        self._other_runs(attempt, problems)
         return Verdict(tuple(problems), sum(attempt.compared))
 
     def revoked(self) -> dict[int, str]:
@@ -157,6 +160,21 @@ class Gate:
         if text and self._reference is not None:
             self._revoked[self._reference.number] = text
             self._reference = None
+
+    def _attempt(self, program: RProgram, run: Run, number: int) -> _Attempt:
+        whole = _with_elements(program)
+        run, program = running_blocks(whole, run, self.memory), blocks_of(whole)
+        if program.temporaries:
+            require(with_temporaries(program), self.memory, "this candidate")
+        points = sample_points(program, self._seed + 1)
+        return _Attempt(number, Facts(program), run, points, self._outputs, self.memory.guarded(program.temporaries))
+
+    def _other_runs(self, attempt: _Attempt, problems: list[str]) -> None:
+        """What is wrong on equal inputs and on hostile ones is added to `problems`."""
+        for trial in self._trials[2:]:
+            self._run(replace(attempt, points=_some(attempt.points)), trial, 0, problems, poisoned_as=2)
+        for hostile in self._hostile_runs:
+            self._hostile_run(attempt, hostile, problems)
 
     def _ordinary_runs(self, attempt: _Attempt, again: Run | None) -> list[str]:
         """What is wrong on random inputs, on those of the second kind, and after launches marked ``once``."""

@@ -34,8 +34,12 @@ class Lost(Exception):
 class Bench(Protocol):
     """Checks and times candidates on one set of inputs.  For one thread at a time."""
 
-    def check(self, candidate: Outcome) -> Outcome:
-        """The candidate with its verdict; ready to be timed if it has no problems."""
+    def check(self, candidate: Outcome, sparing: bool = False) -> Outcome:
+        """The candidate with its verdict; ready to be timed if it has no problems.  ``sparing``: the verdict of the
+        gate's first runs, the others are left to `confirm`."""
+
+    def confirm(self, candidate: Outcome) -> Outcome:
+        """A candidate that passed a sparing check, with the verdict of the gate's other runs as well."""
 
     def time(self, candidate: Outcome) -> Reading:
         """A timing of a candidate that passed.  Raises Lost where its process ends with it."""
@@ -48,6 +52,11 @@ class Bench(Protocol):
 
     def close(self) -> None:
         """Lets go of everything."""
+
+
+def failed(candidate: Outcome, *problems: str) -> Outcome:
+    """A candidate that was timed and is wrong after all."""
+    return replace(candidate, problems=problems, wall_s=None, event_s=None)
 
 
 class LocalBench:
@@ -67,14 +76,16 @@ class LocalBench:
         self._ready: dict[int, Session] = {}
         self._made: dict[int, tuple[str, ...]] = {}  # of those that have arrays, used last at the end
 
-    def check(self, candidate: Outcome) -> Outcome:
+    def check(self, candidate: Outcome, sparing: bool = False) -> Outcome:
         start = time.perf_counter()
         try:
             session = self._compiled(candidate)
             compiled = time.perf_counter()
             once = any(launch.once for launch in candidate.source.launches)
             run, again = (partial(self._call, session, once=when) for when in (True, False))
-            verdict = self._gate.check(candidate.program, run, again if once else None, candidate.rank)
+            verdict = self._gate.check(
+                candidate.program, run, again if once else None, candidate.rank, sparing=sparing
+            )
             checked = time.perf_counter()
             if verdict.passed:
                 self._keep_ready(candidate, session)
@@ -87,6 +98,18 @@ class LocalBench:
             candidate, compile_s=compiled - start, check_s=checked - compiled, sent_bytes=sent, fetched_bytes=fetched,
             problems=verdict.problems, compared=verdict.compared,
         )  # fmt: skip
+
+    def confirm(self, candidate: Outcome) -> Outcome:
+        start = time.perf_counter()
+        try:
+            session = self._with_arrays(candidate)
+            verdict = self._gate.confirm(candidate.program, partial(self._call, session))
+        except Exception as error:  # as in `check`
+            return failed(candidate, error_text(error))
+        if not verdict.passed:
+            return failed(candidate, *verdict.problems)
+        checked_s = (candidate.check_s or 0.0) + time.perf_counter() - start
+        return replace(candidate, check_s=checked_s, compared=candidate.compared + verdict.compared)
 
     def ready(self, candidate: Outcome) -> None:
         """Makes a candidate that passed elsewhere ready to be timed here."""
@@ -134,7 +157,10 @@ class LocalBench:
         program, memory = candidate.program, self._gate.memory
         self._make_room(timing(program))
         made = {buffer.name: memory.empty(buffer) for buffer in (*program.temporaries, *program.outputs)}
-        self._call(session, {**self._gate.inputs, **made})
+        self._notify("running")
+        session.set({**self._gate.inputs, **made})
+        session.once()
+        self._notify("comparing")
         self._ready[candidate.rank] = session
         self._made.pop(candidate.rank, None)
         self._made[candidate.rank] = tuple(made)

@@ -23,7 +23,7 @@ from rollergen.errors import DeviceError
 from rollergen.gate.comparison import Oracle
 from rollergen.gate.gate import Gate
 from rollergen.hal.spec import Device
-from rollergen.measure.bench import Bench, LocalBench, Lost
+from rollergen.measure.bench import Bench, LocalBench, Lost, failed
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.worker import GRACE_S, Limits, Setup
 from rollergen.options import BuildOptions
@@ -144,9 +144,9 @@ class IsolatedBench:
         self._ready: set[int] = set()
         self._revoked: dict[int, str] = {}
 
-    def check(self, candidate: Outcome) -> Outcome:
+    def check(self, candidate: Outcome, sparing: bool = False) -> Outcome:
         try:
-            found = self._present().ask("check", candidate)
+            found = self._present().ask("check", (candidate, sparing))
         except Lost as lost:
             self._drop()
             return replace(candidate, problems=(str(lost),), ended=lost.cause)
@@ -160,6 +160,15 @@ class IsolatedBench:
         else:
             self._ready.add(candidate.rank)
         return checked
+
+    def confirm(self, candidate: Outcome) -> Outcome:
+        try:
+            found: Outcome = self._asked(candidate, "confirm", candidate)
+        except Lost as lost:
+            return replace(failed(candidate, str(lost)), ended=lost.cause)
+        if found.problems:
+            self._drop()
+        return found
 
     def time(self, candidate: Outcome) -> Reading:
         return Reading(*self._asked(candidate, "time", candidate))

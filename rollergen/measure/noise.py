@@ -9,7 +9,7 @@ from statistics import median, quantiles
 
 from rollergen.measure.bench import Bench
 from rollergen.measure.outcome import Progress
-from rollergen.measure.timing import Timed, time_all
+from rollergen.measure.timing import Timed, quickest, time_all
 
 SCATTER = 0.3
 """Distance of the quartiles over the median that steady times stay below: a few per cent on an idle machine."""
@@ -62,7 +62,7 @@ def _taken(passed: Sequence[Timed], bench: Bench, progress: Progress, before: Se
     timed = [one for one in alive if one.walls and not one.outcome.problems]
     if not timed:
         return None
-    best = min(timed, key=lambda one: median(one.walls))
+    best = quickest(timed)
     best_s, why = median(best.walls), best.host_bound or disturbed(best.walls, best.outcome.predicted_s)
     if not best.host_bound and not scattered(best.walls) and any(_agree(best_s, other.best_s) for other in before):
         why = ""

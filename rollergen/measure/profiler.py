@@ -95,11 +95,13 @@ def measure_on(
     time_budget_s: float = 60.0,
     progress: Progress = silent,
     checked: Callable[[], None] = lambda: None,
+    sparing: bool = False,
 ) -> tuple[Outcome, ...]:
     """The candidates with what became of them, in the order given; failing ones are reported, never timed.
 
     ``device``: whose figures bound what can be believed (`bounds.doubt`); a time below is a `MeasurementWarning`.
-    ``checked``: called when no more candidates are compiled and none is timed yet.
+    ``checked``: called when no more candidates are compiled and none is timed yet.  ``sparing``: of those that pass
+    the gate's first runs, the fastest alone is held to all of them (`Gate.confirm`); if it fails, the next.
     Raises CheckFailedError, with every candidate's problems, if none passes the gate.
     """
     deadline = time.perf_counter() + time_budget_s
@@ -107,7 +109,7 @@ def measure_on(
     passed: list[Timed] = []
     for number, candidate in enumerate(candidates):
         if not candidate.problems and (not passed or time.perf_counter() < deadline):
-            candidate = bench.check(candidate)
+            candidate = bench.check(candidate, sparing)
             if not candidate.problems:
                 passed.append(Timed(candidate))
         outcomes.append(candidate)
@@ -119,10 +121,28 @@ def measure_on(
     doubts = lambda one, seconds: "" if device is None else doubt(one.program, device, seconds)
     timed = {one.outcome.rank: replace(one.finished(doubts), note=note) for one in passed}
     results = tuple(timed.get(outcome.rank, outcome) for outcome in outcomes)
-    if not any(outcome.state in ("passed", "not believed") for outcome in results):
+    if sparing:
+        results = confirmed(results, bench)
+    if not any(map(stands, results)):
         raise CheckFailedError(all_failed(results))
     warn_of_doubts(results)
     return results
+
+
+def confirmed(outcomes: tuple[Outcome, ...], bench: Bench) -> tuple[Outcome, ...]:
+    """The outcomes, those failed that were the fastest and did not pass the gate's other runs."""
+    while any(map(stands, outcomes)):
+        best = fastest(outcomes)
+        found = bench.confirm(best)
+        outcomes = tuple(found if one is best else one for one in outcomes)
+        if not found.problems:
+            break
+    return outcomes
+
+
+def stands(outcome: Outcome) -> bool:
+    """Whether it passed the gate and was timed."""
+    return outcome.state in ("passed", "not believed")
 
 
 def without_revoked(outcomes: Iterable[Outcome], revoked: Mapping[int, str]) -> list[Outcome]:
@@ -149,13 +169,14 @@ def first_kept(candidates: Sequence[Outcome]) -> Outcome:
 
 
 def fastest(outcomes: Iterable[Outcome]) -> Outcome:
-    """The passed outcome with the least wall time; equal ones by rank.  Where no time is believed, the first that
-    passed the gate."""
+    """The passed outcome with the least wall time; equal ones by rank.  Those timed in fewer rounds were given up, as
+    slower or as good.  Where no time is believed, the first that passed the gate."""
     outcomes = tuple(outcomes)
     passed = [outcome for outcome in outcomes if outcome.wall_s is not None]
     if not passed:
         return min((one for one in outcomes if one.state == "not believed"), key=lambda one: one.rank)
-    return min(passed, key=lambda outcome: (outcome.wall_s, outcome.rank))
+    rounds = max(outcome.rounds for outcome in passed)
+    return min((one for one in passed if one.rounds == rounds), key=lambda one: (one.wall_s, one.rank))
 
 
 def all_failed(outcomes: Iterable[Outcome]) -> str:

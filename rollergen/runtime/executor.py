@@ -138,6 +138,7 @@ class _Session:
         self._packed = packed_names(launches)
         self._nothing = runtime.wrap(np.zeros(16, np.int32))
         self._timed: Callable[[], None] | None = None
+        self._has_run = False
 
     def set(self, arrays: Mapping[str, np.ndarray]) -> None:
         self._timed = None
@@ -158,6 +159,7 @@ class _Session:
 
     def run(self) -> None:
         self._launch(self._each)
+        self._has_run = True
 
     def _launch(self, launches: Sequence[tuple[Launch, Any]]) -> None:
         for one, kernel in launches:
@@ -182,7 +184,8 @@ class _Session:
 
     def repeat(self, calls: int, sweep: Callable[[], None] | None) -> float:
         if self._timed is None:
-            self.run()  # what is called without a queue is there once it has run through it
+            if not self._has_run:
+                self.run()  # what is called without a queue is there once it has run through it
             called = self._called()
             self._timed = called.run if called else self.run
         seconds, in_a_row = 0.0, calls if sweep is None else 1

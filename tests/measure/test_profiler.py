@@ -11,12 +11,14 @@ from rollergen.expr.values import Binary, Const, Load, transform
 from rollergen.gate.gate import Gate
 from rollergen.gate.oracle import expression_oracle
 from rollergen.gate.program_oracle import program_oracle
-from rollergen.measure.profiler import cache_state, fastest, measure, propose
+from rollergen.measure.bench import LocalBench
+from rollergen.measure.profiler import cache_state, fastest, measure, measure_on, propose
 from rollergen.runtime.executor import executor_for
 from rollergen.runtime.opencl_session import OpenCLSession
 from rollergen.runtime.session import Reading
 from rollergen.targets import resolve
 from tests import programs
+from tests.measure.faulty import sources
 from tests.opencl.devices import on_pocl
 
 CPU = resolve("cpu")
@@ -75,6 +77,19 @@ def test_a_wrong_candidate_is_reported_and_never_chosen(executor):
     assert "are wrong, such as Y[" in outcomes[0].problems[0]
     assert outcomes[0].wall_s is None and outcomes[0].compile_s > 0
     assert fastest(outcomes) is outcomes[1]
+
+
+def test_the_fastest_is_held_to_the_gates_other_runs_and_the_next_one_if_it_fails():
+    """What loses a NaN is found by none of the first runs, nor in a candidate that is not chosen."""
+    loses = "for (int k = 0; k < 1000; ++k) { if (isnan(Y[k])) { Y[k] = 0.0f; } }"
+    candidates = sources(loses, None, loses)
+    outcomes = measure_on(LocalBench(SlowBut(fast=0), gate()), candidates, sparing=True)
+    assert fastest(outcomes) is outcomes[1]
+    assert outcomes[0].state == "failed" and outcomes[0].problems[0].startswith("infinities and NaN: ")
+    assert outcomes[0].wall_s is None and outcomes[1].compared > 0
+    with pytest.raises(CheckFailedError, match="infinities and NaN"):
+        measure_on(LocalBench(executor_for(CPU), gate()), sources(loses), sparing=True)
+    assert [one.state for one in measure(candidates, executor_for(CPU), gate())] == ["failed", "passed", "failed"]
 
 
 def test_when_no_candidate_passes_each_ones_problems_are_named():

@@ -14,13 +14,16 @@ from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import fastest, measure_on
 from rollergen.measure.timing import (
     CHANCE,
-    LEAST_ALIKE,
     LEAST_ROUNDS,
+    LONG_S,
     ROUNDS,
+    SHORT_S,
     WARM_UPS,
+    WORTH,
     Timed,
     chance,
-    settled,
+    quickest,
+    rivals,
     time_all,
 )  # fmt: skip
 from tests import programs
@@ -28,12 +31,12 @@ from tests.measure.faulty import CPU, RIGHT, sources
 
 
 class Clock:
-    """A bench whose candidates take what they are told: ``takes[rank](number of the run)`` seconds."""
+    """A bench whose candidates take what they are told: ``takes[rank](number of the run)`` seconds, of its own clock."""
 
     def __init__(self, *takes):
-        self.takes, self.runs = takes, []
+        self.takes, self.runs, self.now = takes, [], 0.0
 
-    def check(self, candidate):
+    def check(self, candidate, sparing=False):
         return candidate
 
     def time(self, candidate):
@@ -42,6 +45,7 @@ class Clock:
         seconds = self.takes[candidate.rank](number)
         if seconds is None:
             raise Lost("ended after 1 s while running", "time")
+        self.now += seconds
         return seconds, seconds / 2
 
     def revoked(self):
@@ -54,7 +58,7 @@ class Clock:
 def timed(*takes):
     bench = Clock(*takes)
     found = [Timed(Outcome(rank, RIGHT, None, 1.0)) for rank in range(len(takes))]
-    time_all(found, bench, lambda *_: None)
+    time_all(found, bench, lambda *_: None, now=lambda: bench.now)
     return found, bench
 
 
@@ -62,53 +66,85 @@ def noisy(base, spread):
     return lambda number: base * (1 + spread * (number * 7919 % 13) / 13)
 
 
-def test_a_clear_order_is_settled_in_few_rounds():
-    found, _ = timed(noisy(1.0, 0.01), noisy(1.2, 0.01))
-    assert LEAST_ROUNDS < len(found[0].walls) < ROUNDS and chance(found[0].walls, found[1].walls) <= CHANCE
+def test_a_clear_order_is_settled_in_the_least_rounds():
+    found, _ = timed(noisy(0.01, 0.01), noisy(0.011, 0.01))
+    assert [len(one.walls) for one in found] == [LEAST_ROUNDS, LEAST_ROUNDS] and quickest(found) is found[0]
 
 
 def test_candidates_that_chance_cannot_tell_apart_are_timed_to_the_end():
-    found, _ = timed(lambda n: 1.0 + n * 5 % 13 * 0.03, lambda n: 1.0 + (n * 5 + 6) % 13 * 0.03)
-    assert [len(one.walls) for one in found] == [ROUNDS, ROUNDS] and not settled(found)
+    found, _ = timed(lambda n: 0.01 + n * 5 % 13 * 3e-4, lambda n: 0.01 + (n * 5 + 6) % 13 * 3e-4)
+    assert [len(one.walls) for one in found] == [ROUNDS, ROUNDS] and len(rivals(found)) == 2
 
 
-def test_candidates_as_quick_as_each_other_in_most_rounds_are_told_apart_no_further():
-    found, _ = timed(lambda n: 1.0 + n % 2 * 0.005, lambda n: 1.005 - n % 2 * 0.005)
-    assert [len(one.walls) for one in found] == [LEAST_ALIKE, LEAST_ALIKE] and settled(found)
+def test_candidates_as_quick_as_each_other_are_told_apart_no_further():
+    found, _ = timed(lambda n: 0.01 + n % 2 * 5e-5, lambda n: 0.01005 - n % 2 * 5e-5)
+    assert [len(one.walls) for one in found] == [LEAST_ROUNDS, LEAST_ROUNDS]
+
+
+def test_a_rival_that_was_quicker_gets_more_rounds_until_it_is_the_best_or_given_up():
+    """Its first timed run is slow, the others are not."""
+    found, _ = timed(lambda n: 0.01, lambda n: 0.011 if n < 3 else 0.009, lambda n: 0.012)
+    assert len(found[1].walls) > LEAST_ROUNDS == len(found[2].walls) and quickest(found) is found[1]
+
+
+def test_those_that_were_given_up_are_not_chosen_for_a_median_of_calmer_rounds():
+    drift = lambda factor: lambda number: factor * (1 + 0.1 * number)
+    outcomes = [replace(Outcome(rank, RIGHT, None, 1.0), wall_s=wall, rounds=rounds)
+                for rank, (wall, rounds) in enumerate([(1.0, 3), (1.1, 9), (1.2, 9)])]  # fmt: skip
+    assert fastest(outcomes) is outcomes[1]
+    found, _ = timed(drift(0.01), drift(0.0102))
+    assert quickest(found) is found[0]
+
+
+def test_a_hopeless_candidate_is_timed_twice():
+    found, _ = timed(lambda n: 0.02, lambda n: 0.04)
+    assert [len(one.walls) for one in found] == [LEAST_ROUNDS, 2]
+
+
+def test_short_runs_are_all_timed_in_as_many_rounds_as_cost_nothing():
+    found, bench = timed(lambda n: 1e-6, lambda n: 2e-6)
+    assert [len(one.walls) for one in found] == [ROUNDS, ROUNDS] and bench.now < SHORT_S
 
 
 def test_a_drift_hits_all_candidates_alike():
     drift = lambda factor: lambda number: factor * (1 + 0.3 * number)
-    found, _ = timed(drift(1.0), drift(1.02))
-    assert settled(found)
+    found, _ = timed(drift(0.01), drift(0.0102))
+    assert rivals(found) == found[:1] and len(found[1].walls) == LEAST_ROUNDS
 
 
 def test_runs_alternate_and_their_order_turns():
-    _, bench = timed(lambda n: 1.0, lambda n: 1.0, lambda n: 1.0)
+    _, bench = timed(lambda n: 1e-6, lambda n: 1e-6, lambda n: 1e-6)
     runs = "".join(map(str, bench.runs))
     assert runs.startswith("001122" + "012210" * 2)
 
 
 def test_runs_of_the_warm_up_are_not_counted():
-    found, bench = timed(lambda number: max(1.0, 10.0 - 4.0 * number), lambda number: 2.0)
-    assert max(found[0].walls) == 1.0 and bench.runs[:5] == [0] * 5
+    found, bench = timed(lambda number: max(1e-4, 1e-3 - 4e-4 * number), lambda number: 2e-4)
+    assert max(found[0].walls) == 1e-4 and bench.runs[:5] == [0] * 5
+
+
+def test_one_long_run_warms_up():
+    _, bench = timed(lambda number: 2 * LONG_S if number else 3 * LONG_S, lambda number: 2 * LONG_S)
+    assert bench.runs == [0, 1, 0, 1, 1, 0, 0, 1]
 
 
 def test_a_warm_up_ends_even_where_times_fall_for_ever():
-    _, bench = timed(lambda number: 0.5**number)
+    _, bench = timed(lambda number: LONG_S * 0.5 ** (number + 1))
     assert bench.runs.count(0) <= WARM_UPS + ROUNDS
 
 
 def test_a_candidate_lost_in_a_later_round_is_reported_and_the_others_go_on():
-    found, _ = timed(lambda number: 1.0, lambda number: None if number == 4 else 1.0)
+    found, _ = timed(lambda number: 1e-5, lambda number: None if number == 4 else 1e-5)
     assert found[1].outcome.problems == ("when timed: ended after 1 s while running",) and not found[0].outcome.problems
     assert len(found[0].walls) > len(found[1].walls)
 
 
-@pytest.mark.parametrize(("wins", "rounds", "expected"), [(7, 7, 2 / 128), (6, 7, 16 / 128), (5, 10, 1.0)])
+@pytest.mark.parametrize(("wins", "rounds", "expected"), [(0, 3, 1 / 8), (1, 6, 7 / 64), (3, 7, 0.5)])
 def test_the_chance_is_that_of_the_sign_test(wins, rounds, expected):
-    quicker = [1.0] * wins + [3.0] * (rounds - wins)
-    assert chance(quicker, [2.0] * rounds) == pytest.approx(expected)
+    assert chance(wins, rounds) == pytest.approx(expected)
+    walls = [0.9 / WORTH - 0.01] * wins + [1.0] * (rounds - wins)
+    best, rival = Timed(Outcome(0, RIGHT, None, 1.0), [0.9] * rounds), Timed(Outcome(1, RIGHT, None, 1.0), walls)
+    assert (rival not in rivals([best, rival])) == (expected <= CHANCE)
 
 
 def test_an_outcome_says_its_median_and_spread():
