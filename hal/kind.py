@@ -5,9 +5,9 @@ A new capability is a field here and what derives it, the place that makes use o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dot_products import pairs_of
 from rollergen.hal.errors import SpecError
 from rollergen.hal.languages import Machine, language

@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import PluginWarning, SpecError
 from rollergen.hal.files.bounded import shown
 from rollergen.hal.plugins import entry_points

@@ -6,11 +6,11 @@ What cannot be meant at all is refused when a spec is loaded (`spec_rules`).  On
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from rollergen.hal.architectures import Architecture, facts_of
 from rollergen.hal.changes import figures, json_path
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.load import device_hash
 from rollergen.hal.masked_stores import KEY
 from rollergen.hal.spec import Device, MemoryLayer

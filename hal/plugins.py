@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import PluginWarning
 
 if TYPE_CHECKING:

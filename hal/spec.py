@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.declared import VECTORS, Reason, declared, has, several
 from rollergen.hal.kind import Kind, kind_of
 from rollergen.hal.spec_parts import Instruction, Limits, MemoryLayer, Target, Tlb, Verification

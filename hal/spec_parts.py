@@ -5,9 +5,9 @@ Each field is declared once: its schema, loader and reference page follow (`hal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.declared import (
     CUDA,
     SUPERSTEPS,

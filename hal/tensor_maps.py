@@ -14,7 +14,7 @@ field of a map, in a map of zeros (PTX ISA, "tensormap.replace").  In words of 3
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rollergen.hal.dataclass import dataclass
 
 MOST_DIMENSIONS = 5
 STRIDE_BYTES, MOST_STRIDE_BYTES = 16, 1 << 40

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from rollergen.errors import ArgumentError, DeviceError, ExpressionError, array_
 from rollergen.expr.dims import has_dims
 from rollergen.expr.language import Tensor, shallow_enough
 from rollergen.expr.stages import Graph
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import MendableError
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel

@@ -11,10 +11,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 from rollergen.errors import DropWarning, ProgramError, RollergenError
+from rollergen.hal.dataclass import dataclass
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")

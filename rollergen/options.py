@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from rollergen.errors import ArgumentError, check_field_names, refuse_no_flags, shown
+from rollergen.hal.dataclass import dataclass
 from rollergen.tile.rules import ALL_SHAPES, AlignmentRules, CodeShapes
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tests.imports import circles, imported, modules
 STAGES = ("expr", "tile", "program", "space", "construct", "lower", "emit", "gate", "runtime", "measure")
 """In the order of the pipeline; the other folders and the modules at the top come after all of them."""
 
-BEFORE_ALL = {"rollergen.errors", "rollergen.hal.errors", "rollergen.dropped"}
+BEFORE_ALL = {"rollergen.errors", "rollergen.hal.errors", "rollergen.hal.dataclass", "rollergen.dropped"}
 ABROAD = re.compile(r"\s*(from|import) (benches|tests)\b")
 WITH_CONSTRUCTION = {"rollergen.options"}
 """What the user may ask of the choice: known from construction on."""
@@ -59,8 +59,9 @@ def test_the_package_imports_no_bench_and_no_test():
 
 
 def test_expressions_know_of_no_device():
-    """Of the hardware layer they take the element types."""
-    hardware = lambda t: t.startswith(("rollergen.hal", "rollergen.devices")) and not t.startswith("rollergen.hal.dtypes")
+    """Of the hardware layer they take the element types, and how classes are written."""
+    theirs = ("rollergen.hal.dtypes", "rollergen.hal.dataclass")
+    hardware = lambda t: t.startswith(("rollergen.hal", "rollergen.devices")) and not t.startswith(theirs)
     found = {n: [t for t in imported(n, p) if hardware(t)]
              for n, p in modules().items() if n.startswith("rollergen.expr")}  # fmt: skip
     assert found and not any(found.values())

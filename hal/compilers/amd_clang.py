@@ -12,10 +12,10 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 
 INSTALL = "apt-get install --no-install-recommends clang-19 rocm-device-libs (Debian 12; needs no GPU)"

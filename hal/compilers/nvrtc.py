@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rollergen.hal.compilers.nvrtc_library import INSTALL, library
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v", "-w")

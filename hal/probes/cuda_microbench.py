@@ -7,13 +7,13 @@ and the spread says how far the median round was off.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import takewhile
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.probes import cuda_microbench_text as text
 from rollergen.hal.probes.microbench import Figure
 from rollergen.hal.runtimes.cuda_runtime import CudaRuntime, Module

@@ -7,9 +7,10 @@ measured nor told by the driver is then called assumed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from rollergen.hal.changes import changed, json_path, paths
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.load import device_names, load_device
 from rollergen.hal.probes.cuda_microbench import CudaBench, Effort, WorkingSets, banks, sector_bytes

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.load import load_device
 from rollergen.hal.probes import chases, microbench

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.runtimes.pocl_cpu_name import host_flags
 
 _CPU = Path("/sys/devices/system/cpu/cpu0")

@@ -10,12 +10,13 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dot_products import OF_X86
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.files.trusted import distrusted, read_untrusted

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from math import ceil
 from statistics import median
 from typing import Generic, TypeVar
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.probes.microbench import Figure
 
 Key = TypeVar("Key", bound=Hashable)

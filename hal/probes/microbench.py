@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dot_products import opencl_function
 from rollergen.hal.dtypes import DOTS, sum_of
 from rollergen.hal.runtimes.opencl_runtime import Module, OpenCLRuntime

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import BuildError
 from rollergen.hal.probes.cuda_microbench import STRIDES, ring
 from rollergen.hal.probes.meters import Meter
@@ -79,10 +80,13 @@ class Sizes:
     shared: int = 1 << 13
 
 
+SIZES = Sizes()
+
+
 class OpenCLBench:
     """The micro-benchmarks of one device with so many units at so many MHz, in blocks of `threads`."""
 
-    def __init__(self, runtime: BufferRuntime, units: int, mhz: float, threads: int, sizes: Sizes = Sizes()) -> None:
+    def __init__(self, runtime: BufferRuntime, units: int, mhz: float, threads: int, sizes: Sizes = SIZES) -> None:
         self.runtime, self.units, self.mhz, self.threads, self.sizes = runtime, units, mhz, threads, sizes
         self.blocks = 4 * units
 

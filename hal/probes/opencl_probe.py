@@ -4,9 +4,10 @@ micro-benchmarks measure with their spread, and what not and why."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rollergen.hal.changes import paths
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.probes.cuda_microbench import banks
 from rollergen.hal.probes.device_probe import Measured, ProbedDevice, machine_is_busy

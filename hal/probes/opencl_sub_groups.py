@@ -6,10 +6,9 @@ No driver tells the size for sure: that of a kernel is its compiler's choice, un
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import BuildError
 from rollergen.hal.exchanges import EXTENSIONS, KEY
 from rollergen.hal.runtimes.opencl_buffers import BufferRuntime

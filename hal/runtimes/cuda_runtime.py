@@ -10,7 +10,6 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 
 from rollergen.hal.compilers import cubin_cache
 from rollergen.hal.compilers.nvrtc import OPTIONS, compile_cuda, target_for
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.runtimes.held_stream import HeldStream
 from rollergen.hal.runtimes.protocol import LaunchLimits

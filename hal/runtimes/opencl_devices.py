@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import MendableError, RuntimeUnavailableError
 from rollergen.hal.runtimes.card_names import names_card
 from rollergen.hal.spec import Device, Target

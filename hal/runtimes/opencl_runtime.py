@@ -11,13 +11,13 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import BuildError, MendableError, RuntimeUnavailableError
 from rollergen.hal.runtimes.opencl_platforms import (
     INSTALL,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.runtimes.pocl_pool import Pool
 
 BLOCKS = 2**31 - 1

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import rollergen as rg
 from rollergen.errors import ArgumentError
 from rollergen.expr.operators.distances import LOSSES
 from rollergen.expr.operators.formulas import FORMULAS
+from rollergen.hal.dataclass import dataclass
 
 Sizes = Mapping[str, Any]
 """What was given on the command line, and the defaults of what was not."""

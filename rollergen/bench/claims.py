@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rollergen.bench.results import Result
+from rollergen.hal.dataclass import dataclass
 
 STATES = {"measured here": "measured", "model only": "model", "not possible": "none"}
 """How sure a figure is, and the class of its cell."""

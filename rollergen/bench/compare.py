@@ -17,13 +17,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rollergen.errors import ArgumentError
+from rollergen.hal.dataclass import dataclass
 from rollergen.optional import optional
 
 LABELS = ("case", "operator", "id", "what", "claim")

@@ -7,13 +7,13 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rollergen.bench.claims import claim_rows, summary
 from rollergen.bench.results import Figure, Result, Scatter, Table
 from rollergen.bench.scripts import Script
 from rollergen.errors import ArgumentError
+from rollergen.hal.dataclass import dataclass
 from rollergen.optional import blank_plot, optional
 
 LONGEST, BARS, WIDEST, LONGEST_FACT = 6, 30, 60, 300

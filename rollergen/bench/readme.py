@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from rollergen.bench.results import newest
 from rollergen.errors import ArgumentError
+from rollergen.hal.dataclass import dataclass
 
 RESULTS = "benches/results/"
 _LINK = re.compile(rf"\[([0-9.][^\]]*)\]\(((?:\.\./)?)({RESULTS}[^)#]+)(?:#([^)]*))?\)")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rollergen.errors import ArgumentError
+from rollergen.hal.dataclass import dataclass
 
 _POINTS = "milliseconds"
 """Key of [predicted, measured] times, by the name of a space."""

@@ -7,11 +7,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from rollergen.errors import ArgumentError, DeviceError, name_advice
+from rollergen.hal.dataclass import dataclass
 
 PREFIXES = ("bench_", "check_", "stress_", "measured_")
 NAMED = re.compile(r'^NAME(?:, \w+)? = "(\w+)"(?:,|$)', re.MULTILINE)

@@ -13,13 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rollergen.bench.origin import commit
 from rollergen.bench.scripts import script, scripts
 from rollergen.errors import ArgumentError, name_advice
+from rollergen.hal.dataclass import dataclass
 
 LISTED = Path("benches") / "cpu_suite.json"
 KEPT = Path("benches") / ".suite"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, name_advice
+from rollergen.hal.dataclass import dataclass
 
 if TYPE_CHECKING:
     from rollergen.expr.language import Tensor

@@ -8,7 +8,6 @@ share taken as one r-th of what r tiles want: good enough to order grids, not to
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -27,6 +26,7 @@ from rollergen.bsp.program import partial_is_result, spacing
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Cast, Load, Value, named_combiner
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import range_of

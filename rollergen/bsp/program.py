@@ -6,7 +6,6 @@ The meaning of `rprogram.Superstep` and of the grid loops, for all readers; no c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
@@ -16,6 +15,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load, Partial
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.blocks import grid_positions
 from rollergen.program.rprogram import GRID, Stage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 
 from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_tile_mappings
@@ -19,6 +19,7 @@ from rollergen.expr.splitting import split_reduction
 from rollergen.expr.stages import Graph, size_bytes
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram, Stage

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -19,6 +18,7 @@ from rollergen.expr.values import Buffer
 from rollergen.gate.blocks import blocks_of
 from rollergen.gate.narrowing import program_accuracies
 from rollergen.gate.tolerance import CONFIDENCE, unit_roundoff
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import SpecError, refused
 from rollergen.hal.files.bounded import read_json
 from rollergen.hal.languages import language

@@ -7,7 +7,6 @@ The points and the tolerance are those of the gate that every built kernel has p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -24,6 +23,7 @@ from rollergen.gate.narrowing import computed, program_accuracies
 from rollergen.gate.points import sample_points
 from rollergen.gate.program_oracle import program_oracle
 from rollergen.gate.tolerance import allowed_error, exact_magnitude
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import RProgram
 
 MOST_POINTS = 100_000

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from rollergen.bench.suites import Entry, suite
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.files.bounded import MOST_BYTES, TomlError, read_toml
 from rollergen.hal.files.trusted import read_untrusted
 from rollergen.hal.load import device_hash

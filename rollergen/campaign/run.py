@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from rollergen.campaign.plan import Plan, Task
 from rollergen.campaign.work import perform
 from rollergen.dropped import error_text
 from rollergen.errors import DeviceError, RollergenError
+from rollergen.hal.dataclass import dataclass
 from rollergen.store.deliveries import Delivery, deliver, finished
 
 Progress = Callable[[int, int, str], None]

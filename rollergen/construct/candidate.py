@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import inf, isfinite
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ import numpy as np
 from rollergen.dropped import at_once, plan_text, standing
 from rollergen.errors import ProgramError
 from rollergen.expr.values import Buffer
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.model import price_stages
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, Stage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import accumulate, islice
 from math import isfinite, isnan
@@ -33,6 +33,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.stages import Graph, size_bytes
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.languages import Machine
 from rollergen.hal.spec import Device
 from rollergen.options import ALL, GROW, RANKED, BuildOptions, Rank

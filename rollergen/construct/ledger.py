@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, log10
 from typing import TypeVar
 
 import numpy as np
 
 from rollergen.dropped import Drop
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.model import Price
 from rollergen.program.rprogram import GRID, SERIAL, Stage

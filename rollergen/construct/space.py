@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 
 from rollergen.construct.candidate import Candidate
@@ -17,6 +17,7 @@ from rollergen.construct.variants import variants
 from rollergen.dropped import Drop, collected_drops, standing, tell
 from rollergen.expr.stages import Graph
 from rollergen.expr.tensor_op import TensorOp
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram

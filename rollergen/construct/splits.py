@@ -3,7 +3,7 @@ atomically to the output: zeros first, then all parts side by side."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from rollergen.construct.candidate import Candidate, candidate, cheapest
@@ -11,6 +11,7 @@ from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.ledger import Ledger
 from rollergen.expr.splitting import add_reduction
 from rollergen.expr.tensor_op import TensorOp
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import Stage, Store
 from rollergen.tile.rules import AlignmentRules

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rollergen.construct.roles import contraction_roles
 from rollergen.expr.aligned_rows import aligned_rows, rows_along_sum, with_longer_rows
@@ -19,6 +19,7 @@ from rollergen.expr.packing import Prepared, in_wider
 from rollergen.expr.padding import find_windows, pad_view, with_halo
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import lane_stride

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from rollergen.hal.dataclass import dataclass
 
 ARGUMENT_BYTES = 16
 """Every array passed to a kernel starts at a multiple of this (CUDA's allocations: of 256)."""

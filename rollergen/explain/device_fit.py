@@ -10,7 +10,7 @@ corrections that do not help these are not proposed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, isfinite, log
 from statistics import median
 from typing import Any
@@ -21,6 +21,7 @@ from rollergen.errors import ArgumentError, ProgramError
 from rollergen.explain.sensitivity import seconds_on
 from rollergen.hal.changes import changed, figure, json_path, paths
 from rollergen.hal.costs import COSTS
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import SpecError
 from rollergen.hal.informational import informational
 from rollergen.hal.spec import Device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from rollergen.errors import ArgumentError, shown, writing
 from rollergen.explain.explanation import Facts, seconds_text
 from rollergen.explain.rooflines import roofline
 from rollergen.expr.language import Tensor
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.optional import blank_plot, optional
 from rollergen.options import BuildOptions

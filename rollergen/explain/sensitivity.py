@@ -8,7 +8,7 @@ bears no load at all is either declared ``informational`` in the schema, with th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import inf, isfinite
 
 import rollergen as rg
@@ -19,6 +19,7 @@ from rollergen.errors import ConstructionError, DoesNotFitError, ProgramError
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
 from rollergen.hal.changes import changed, figure, figures
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import SpecError
 from rollergen.hal.informational import informational
 from rollergen.hal.spec import Device, Instruction

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from rollergen.construct.planning import planned
 from rollergen.errors import DeviceError, DoesNotFitError, writing
 from rollergen.expr.language import Tensor
 from rollergen.hal.changes import changed, figure
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import SpecError
 from rollergen.hal.spec import Device
 from rollergen.optional import blank_plot

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from rollergen.expr.index import Index
@@ -42,6 +41,7 @@ from rollergen.expr.values import (
     transform,
     walk,
 )
+from rollergen.hal.dataclass import dataclass
 
 SCORE, ROW, SUM = "r0", "r1", "r2"
 """The names of a chain's reductions: the inner contraction, the largest score with the sum of weights, the result."""

@@ -13,11 +13,12 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import FunctionType
 from typing import Any, NoReturn, TypeVar, cast
 
 from rollergen.errors import ExpressionError, RollergenError, ShapeError, shown
+from rollergen.hal.dataclass import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 HIGHEST = 2**31 - 1

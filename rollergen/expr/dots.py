@@ -18,7 +18,7 @@ These are whole numbers that go around the ends of int32, so that nothing is los
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from rollergen.expr.dtypes import bounds
@@ -40,6 +40,7 @@ from rollergen.expr.values import (
     transform,
     walk,
 )
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DOTS, WORD_OF, in_a_word, sum_of
 
 Pairs = frozenset[tuple[str, str]]

@@ -9,7 +9,6 @@ negative).  Infinities and NaN are not tried: an identity may be one among the f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from rollergen.expr.arithmetic import applied, combined, converted, wide
 from rollergen.expr.dtypes import bounds, is_float
 from rollergen.expr.values import Binary, Cast, Combiner, Const, IndexValue, Load, Select, Unary, Value
+from rollergen.hal.dataclass import dataclass
 
 _FLOATS = (0.0, 1.0, -1.0, 0.5, -0.25, 3.0, -7.5, 100.0, -1000.0)
 _INTEGERS = (0, 1, -1, 2, -3, 7, -50, 100)

@@ -12,13 +12,13 @@ Python (towards minus infinity); whoever prints C asks `Index.bounds` before wri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd
 from operator import itemgetter
 from typing import Any, ClassVar, Union
 
 from rollergen.expr.limits import Divisor
+from rollergen.hal.dataclass import dataclass
 
 Bounds = tuple[int, int]
 

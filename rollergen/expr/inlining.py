@@ -8,7 +8,7 @@ so that `one_stage.as_one_stage` can judge whether what was inlined may stay.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 from rollergen.expr.index import Atom, FloorDiv, Index
@@ -16,6 +16,7 @@ from rollergen.expr.language import Tensor, computed
 from rollergen.expr.reductions import Reduce, Scan, free_axes, without_unit_axes
 from rollergen.expr.values import IndexValue, Load, Take, Value, read_of, takes, transform, walk, with_read
 from rollergen.expr.views import reduced
+from rollergen.hal.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

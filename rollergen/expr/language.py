@@ -16,7 +16,6 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rollergen.errors import DtypeError, ExpressionError, ShapeError, array_advice, shown
@@ -33,6 +32,7 @@ from rollergen.expr.scalars import Expr, as_expr, merge_axes, power
 from rollergen.expr.slots import IndexExpr, ReduceAxis, axis, index_of, is_id
 from rollergen.expr.takes import take_of
 from rollergen.expr.values import TAKE_MODES, Buffer, Load, Value, walk
+from rollergen.hal.dataclass import dataclass
 
 abs = absolute
 pow = power

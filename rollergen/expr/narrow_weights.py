@@ -7,7 +7,6 @@ for a group of neighbours along the sum.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from rollergen.expr.index import Bounds, Index
@@ -24,6 +23,7 @@ from rollergen.expr.values import (
     named_combiner,
     takes,
 )
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DTYPES
 
 _F32, _I32, _I8 = "float32", "int32", "int8"

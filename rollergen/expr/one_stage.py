@@ -4,7 +4,6 @@ or a kept row."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import combinations
 from math import prod
 
@@ -16,6 +15,7 @@ from rollergen.expr.places import Put
 from rollergen.expr.reductions import Reduce, Scan, free_axes, scans_of
 from rollergen.expr.values import Load, Value, loads
 from rollergen.expr.views import reduced
+from rollergen.hal.dataclass import dataclass
 
 LARGEST_BODY = 4000  # nodes; beyond it a stage is cut rather than grown
 _REUSED = "its elements are used several times each"

@@ -7,12 +7,13 @@ like any other stage.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Binary, Buffer, Cast, Load, Value, Within, transform
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import FLOAT8
 
 

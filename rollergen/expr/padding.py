@@ -5,13 +5,14 @@ Like packing, the copy is an ordinary elementwise tensor op into a temporary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rollergen.expr.guards import secured
 from rollergen.expr.index import Index
 from rollergen.expr.packing import fresh_axis, fresh_buffer, replace_load
 from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Buffer, Load, Value, Within, substitute_axes, transform
+from rollergen.hal.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ what looks at targets alone sees a block of the right shape.  The elements lie a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from rollergen.expr.limits import Among, Count, Extent
 from rollergen.expr.values import TAKE_MODES, Buffer, Value, axes_of
+from rollergen.hal.dataclass import dataclass
 
 if TYPE_CHECKING:
     from rollergen.expr.tensor_op import TensorOp

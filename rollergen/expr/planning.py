@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from rollergen.expr.empties import is_empty
 from rollergen.expr.inlining import Expansion, Inliner, Read, Separator, reductions_of
@@ -20,6 +19,7 @@ from rollergen.expr.one_stage import LARGEST_BODY, Misfit, OneStage, RowLimits, 
 from rollergen.expr.reads import computed_tensors, producers_first
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import Binary, Cast, Load, Select, Unary, Value, loads, takes, walk
+from rollergen.hal.dataclass import dataclass
 
 LARGEST_LOOK = 100  # nodes; of an expression too large for one stage, what is looked at together (found by trial)
 

@@ -11,7 +11,6 @@ array([[0., 0.],
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any, NoReturn
 
@@ -28,6 +27,7 @@ from rollergen.expr.scalars import Expr, as_expr
 from rollergen.expr.show import show
 from rollergen.expr.takes import check_different, check_ids, id_bounds, place_of
 from rollergen.expr.values import TAKE_MODES, Binary, Cast, Const, IndexValue, Load, Value, loads
+from rollergen.hal.dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rollergen.errors import DtypeError, ExpressionError, shown
@@ -31,6 +31,7 @@ from rollergen.expr.values import (
     transform,
     walk,
 )
+from rollergen.hal.dataclass import dataclass
 
 NAMED = ("sum", "max", "min", "prod")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -21,6 +21,7 @@ from rollergen.expr.reductions import Reduce, Scan
 from rollergen.expr.takes import checked_ids
 from rollergen.expr.tensor_op import Axis, Reduction, Running, TensorOp
 from rollergen.expr.values import Buffer, Load, Partial, Take, Value, read_of, transform, walk, with_read
+from rollergen.hal.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ array([[4., 5.],
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from rollergen.expr.dtypes import is_integer
 from rollergen.expr.index import Bounds
 from rollergen.expr.show import show
 from rollergen.expr.values import Binary, Buffer, Cast, Const, IndexValue, Load, Select, Take, Value
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DTYPES
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ row axes, the row index itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Annotated
 
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.limits import Among, Count
 from rollergen.expr.values import Binary, Buffer, Combiner, Load, Take, Value, Within, loads, takes
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DOTS
 
 Role = Annotated[str, Among(("spatial", "reduce", "row", "inner"))]

@@ -7,13 +7,14 @@ weight is packed once so that they lie side by side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rollergen.expr.canonical import canonical_op
 from rollergen.expr.index import Index
 from rollergen.expr.packing import fresh_buffer
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, Partial, transform
+from rollergen.hal.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ dtype to an operation live in `dtypes.py`, the public spelling in `language.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import is_not
 from typing import Annotated, Any, TypeVar
 
@@ -16,6 +16,7 @@ from rollergen.expr.dtypes import bounds
 from rollergen.expr.index import Bounds, Index, linear
 from rollergen.expr.limits import Among, Count, DtypeName
 from rollergen.expr.primitives import BINARY, UNARY
+from rollergen.hal.dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ an output does not depend on take part too: where one is infinite or NaN, so are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 from math import isfinite
@@ -36,6 +36,7 @@ from rollergen.expr.values import (
     substitute_axes,
     transform,
 )
+from rollergen.hal.dataclass import dataclass
 
 TAPS = 3
 _DTYPE = "float32"

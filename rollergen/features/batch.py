@@ -8,13 +8,13 @@ has loops of one iteration, over no axis, in front.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from rollergen.features.arrays import floats, integers
 from rollergen.features.table import ROLES, Operands, Table, roles_of, stacked, table_of
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction
 from rollergen.program.model.price import StagePrediction

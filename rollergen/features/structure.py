@@ -7,13 +7,13 @@ The stage is the largest of those that are no copies; its operands are followed 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 from math import prod
 
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, Value
+from rollergen.hal.dataclass import dataclass
 
 CLASSES = ("matmul", "convolution", "depthwise", "pooling", "reduction", "row", "elementwise")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -16,6 +15,7 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load
 from rollergen.features.arrays import floats, integers
 from rollergen.features.operator import size_features
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.model.facts import operations_of
 from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import contiguous_axis

@@ -7,7 +7,6 @@ sampled output elements depend on (`points.py`), each stage's loads evaluated at
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from rollergen.expr.index import linear
 from rollergen.gate.facts import Facts
 from rollergen.gate.inputs import HOSTILE, hostile_values
 from rollergen.gate.points import sample_stages
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import RProgram
 
 FEW = 6

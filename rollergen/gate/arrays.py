@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from ctypes import addressof, c_char
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.values import Buffer
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DTYPES
 
 ALIGNMENT_BYTES = 64

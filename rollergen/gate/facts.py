@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -30,6 +30,7 @@ from rollergen.expr.values import (
 )
 from rollergen.gate.narrowing import computed, is_narrowed, program_accuracies
 from rollergen.gate.tolerance import RAMPS, Accuracy, exact_magnitude, order_decides, unit_roundoff
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DTYPES
 from rollergen.program.rprogram import RProgram
 

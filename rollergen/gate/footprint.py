@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from rollergen.errors import DeviceError
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import zone_bytes
 from rollergen.gate.memory import Memory
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import RProgram
 
 INPUT_SETS, PRISTINE_SETS = 3, 2

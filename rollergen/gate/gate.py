@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from rollergen.gate.memory import HOST, Array, Memory, Places, Points, Tolerance
 from rollergen.gate.points import sample_points
 from rollergen.gate.reference import Reference
 from rollergen.gate.trials import Trial, make_trials, mixed
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import RProgram
 
 Run = Callable[[Mapping[str, Array]], object]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
@@ -22,6 +21,7 @@ from rollergen.gate.arrays import fill_ramp, fill_random, fill_whole, random_arr
 from rollergen.gate.blocks import puts_of
 from rollergen.gate.facts import Facts
 from rollergen.gate.tolerance import unit_roundoff
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DTYPES
 from rollergen.program.rprogram import RProgram
 

@@ -7,7 +7,6 @@ sampled elements and counts are all that is copied.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +22,7 @@ from rollergen.gate.arrays import (
     same_bits,
     unequal_bits,
 )
+from rollergen.hal.dataclass import dataclass
 
 Array = Any
 """An array of one memory, with shape, dtype, ndim, size and nbytes: `numpy.ndarray` in the host's."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from rollergen.gate.narrowing import program_accuracies
 from rollergen.gate.perturbed import within_rounding
 from rollergen.gate.points import sample_points
 from rollergen.gate.tolerance import differences
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import RProgram
 
 

@@ -30,7 +30,6 @@ Only elements that the simple tolerance refuses are tried: all evaluations cost 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -44,6 +43,7 @@ from rollergen.expr.reductions import Reduce, Scan, free_axes
 from rollergen.expr.reference import Evaluation, points_of
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
 from rollergen.gate.tolerance import CONFIDENCE, unit_roundoff
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DTYPES
 from rollergen.program.loops import LONGEST
 

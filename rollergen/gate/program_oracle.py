@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -34,6 +34,7 @@ from rollergen.gate.blocks import blocks_of
 from rollergen.gate.comparison import Oracle, Points
 from rollergen.gate.oracle import expression_oracle
 from rollergen.gate.perturbed import within_rounding
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import RProgram
 
 

@@ -6,7 +6,6 @@ ones until it has `LEAST` to `MOST` elements: the oracle shares what the element
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from math import ceil, prod
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from rollergen.expr.tensor_op import Axis, TensorOp, summed_axes
 from rollergen.gate.points import output_offsets
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import GRID, RProgram, Stage
 
 LEAST, MOST = 1 << 10, 1 << 12

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -53,6 +53,7 @@ from rollergen.expr.values import (
     read_of,
     walk,
 )
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DTYPES
 
 CONFIDENCE = 8.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from rollergen.expr.dtypes import numpy_dtype
 from rollergen.gate.facts import Facts
 from rollergen.gate.inputs import EQUAL, RANDOM, SECOND, Whole, fill_different, fill_ids
 from rollergen.gate.memory import Memory, Zone
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import RProgram
 
 

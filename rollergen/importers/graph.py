@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -15,6 +14,7 @@ from rollergen.errors import ArgumentError
 from rollergen.expr.dims import Dim
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.language import CALL_WORDS, Tensor
+from rollergen.hal.dataclass import dataclass
 
 
 class NotExpressedError(Exception):

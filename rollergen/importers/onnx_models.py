@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from rollergen.expr.dims import Dim
 from rollergen.expr.dtypes import PACKED, numpy_dtype
 from rollergen.expr.language import Tensor, compute, tensor
 from rollergen.expr.nibbles import element, pack
+from rollergen.hal.dataclass import dataclass
 from rollergen.importers.dims import dims_of, numbers
 from rollergen.importers.graph import (
     Network,

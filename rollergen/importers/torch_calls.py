@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rollergen.expr.language import Tensor
+from rollergen.hal.dataclass import dataclass
 from rollergen.importers.aten import TABLE
 from rollergen.importers.folding import norm_folded
 from rollergen.importers.graph import Node, NotExpressedError, Value

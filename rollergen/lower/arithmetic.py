@@ -7,7 +7,7 @@ the compiler); max and min propagate NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import isnan
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from rollergen.expr.places import Put
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Take, Unary, Value, Var
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import WORD_OF
 from rollergen.lower import maths
 from rollergen.lower.expressions import (

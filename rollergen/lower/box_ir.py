@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Union, get_args
 
 from rollergen.expr.index import Index
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.expressions import Pointer
 
 

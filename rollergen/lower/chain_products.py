@@ -6,9 +6,10 @@ Both add to the same accumulators, and both take weights as a factor in register
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rollergen.expr.index import Index
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Instruction
 from rollergen.lower.copies import Staged, piece_offset
 from rollergen.lower.expressions import Element

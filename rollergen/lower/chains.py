@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rollergen.expr.chains import ROW, SCORE
 from rollergen.expr.index import Index
 from rollergen.expr.ruled_out import scores_of_whole_blocks
 from rollergen.expr.values import Binary, Const, Partial, Select, Value
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.arithmetic import evaluate
 from rollergen.lower.chain_operands import ChainPlaces, finished_results, number_of, turned_queries
 from rollergen.lower.context import Context

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rollergen.expr.index import Index
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.copies import Staged
 from rollergen.lower.expressions import Pointer
 from rollergen.lower.nest import Nest

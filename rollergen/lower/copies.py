@@ -10,11 +10,12 @@ How they are filled is `fills.py`; how ahead of their use, `pipelines.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from rollergen.expr.index import Index, linear, weighted_sum
 from rollergen.expr.values import Load
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.access import fetch
 from rollergen.lower.elements import Access
 from rollergen.lower.expressions import Expr, Operation, Pointer, Position, Read, register_dtype

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rollergen.expr.index import Index
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower import narrow_floats
 from rollergen.lower.expressions import (
     BITS,

@@ -7,12 +7,12 @@ across widths:   one thread of each width writes its value, barrier, every width
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import is_named
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.arithmetic import Scope, combine
 from rollergen.lower.expressions import STORAGE_BYTES, Build, Exchange, Expr, Inside, Number, Pick, Read
 from rollergen.lower.ir import LOCAL, Write

@@ -14,11 +14,12 @@ nearest even; ``uint16`` reads the bits of either.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Union
 
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Binary, Cast, Const, Select, Take, Unary, Value
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DTYPES
 
 BITS = {row.name: DTYPES[row.register].bits for row in DTYPES.values()}

@@ -7,7 +7,7 @@ the load's fill value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -16,6 +16,7 @@ from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.access import put
 from rollergen.lower.copies import Staged, axis_digits, buffer_access, fetch_load, positions_of, strides, varying
 from rollergen.lower.elements import Access

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Union
 
 from rollergen.expr.index import Bounds, Index
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.tensor_maps import TensorMap
 from rollergen.lower.box_ir import BoxStatement
 from rollergen.lower.expressions import BITS, STORAGE_BYTES, Element, Expr, Name, Pointer

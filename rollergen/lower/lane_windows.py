@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from rollergen.expr.index import Bounds, Index
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.expressions import Inside
 from rollergen.lower.nest import Lane
 from rollergen.program.lane_windows import LEAST_LANES, window_width

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from rollergen.expr.index import Index, weighted_sum
 from rollergen.expr.values import Load, Partial
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.arithmetic import Scope, register_dtype
 from rollergen.lower.boxes import write_boxes
 from rollergen.lower.context import Context

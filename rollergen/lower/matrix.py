@@ -9,13 +9,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Reduction
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Instruction
 from rollergen.lower import reductions
 from rollergen.lower.boxes import free_last

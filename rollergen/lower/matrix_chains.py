@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Union
 
@@ -21,6 +21,7 @@ from rollergen.expr.chains import ROW, SCORE, SUM, unrounded
 from rollergen.expr.index import Index
 from rollergen.expr.ruled_out import scores_of_whole_blocks
 from rollergen.expr.values import Cast, Load, Partial, Value
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.access import fetch, put
 from rollergen.lower.arithmetic import Scope, evaluate
 from rollergen.lower.chain_bounds import ChainBounds

@@ -8,13 +8,13 @@ result: NaN where one was met, else the largest of the chains
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 
 from rollergen.expr.index import Index
 from rollergen.expr.rows import losing_nan
 from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import Combiner, loads
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.expressions import BITS, Expr, Number, Operation
 from rollergen.lower.masks import compare, select
 from rollergen.lower.nest import Nest

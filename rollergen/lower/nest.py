@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import prod
 
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.expressions import Inside, Pointer
 from rollergen.lower.ir import Names

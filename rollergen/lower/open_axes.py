@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from rollergen.expr.index import Bounds, Index, linear
 from rollergen.expr.values import Load
+from rollergen.hal.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged
 from rollergen.lower.expressions import Element, Expr, Inside, Operation, Position, moved_dtype

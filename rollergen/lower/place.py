@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from rollergen.expr.digits import follows
 from rollergen.expr.guards import within_extent
 from rollergen.expr.index import Bounds, Index, weighted_sum
 from rollergen.expr.values import Load, Within
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.expressions import Element, Expr, Inside, Number, Operation, position
 from rollergen.lower.nest import Nest
 from rollergen.lower.writer import Writer

@@ -21,10 +21,11 @@ A CPU that runs the text finds a wait that is missing; a fence that is missing i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from rollergen.errors import ProgramError
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.box_ir import (
     FillTile,
     FreeResults,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index, weighted_sum
 from rollergen.expr.rows import without_nan_checks
 from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import Combiner
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower import exchanges
 from rollergen.lower.access import fetch, has_edge
 from rollergen.lower.arithmetic import Scope, combine, inside_lanes, zero_when_masked

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from rollergen.expr.index import Index, linear
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.expressions import Expr, Number, Pointer, Read
 from rollergen.lower.ir import PRIVATE, Write
 from rollergen.lower.masks import widen

@@ -9,11 +9,10 @@ shared:   each step: each thread scans its own points { local = combine(local, b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Reduction, Running
 from rollergen.expr.values import loads
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower import exchanges, reductions
 from rollergen.lower.arithmetic import Scope, combine, evaluate_all
 from rollergen.lower.context import Context

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.lower.box_ir import map_name
 from rollergen.lower.context import Context

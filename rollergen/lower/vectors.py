@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.expressions import (
     BITS,
     STORAGE_BYTES,

@@ -8,12 +8,13 @@ outer dimensions become the limit of the innermost one, so that each element tak
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
 from rollergen.expr.index import Bounds, Index, linear, weighted_sum
 from rollergen.expr.values import Load
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.access import fetch, put
 from rollergen.lower.copies import Staged, buffer_access
 from rollergen.lower.elements import Access

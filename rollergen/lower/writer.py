@@ -12,10 +12,10 @@ inner addresses are short and constant once unrolled.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from rollergen.expr.index import Atom as IndexAtom
 from rollergen.expr.index import Bounds, Index
+from rollergen.hal.dataclass import dataclass
 from rollergen.lower.box_ir import BoxStatement
 from rollergen.lower.expressions import STORAGE_BYTES, Atom, Element, Expr, Name, Pointer, Position, Read
 from rollergen.lower.features import PLAIN, Features

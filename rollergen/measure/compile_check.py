@@ -7,10 +7,11 @@ machine with the GPU the clock finds that out; without one, the compiler does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rollergen.dropped import collected_drops, error_text, standing
 from rollergen.errors import BuildError, DeviceError, RuntimeUnavailableError
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.measure.compile_report import CompileReport, compile_report, compiled_target
 from rollergen.measure.outcome import Outcome, Progress, silent

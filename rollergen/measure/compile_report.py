@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rollergen.emit import Launch, Source, emit
 from rollergen.errors import DeviceError
 from rollergen.hal.compilers.nvrtc import Compiled, Usage
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.languages import Compiler, language, language_names
 from rollergen.hal.spec import Device, Target
 from rollergen.program.model import predict

@@ -12,11 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rollergen.errors import CheckFailedError
 from rollergen.gate.comparison import Oracle
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.measure.bounds import doubt
 from rollergen.measure.clocks import timed_on

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import median, quantiles
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.measure.bench import Bench
 from rollergen.measure.outcome import Progress
 from rollergen.measure.timing import Timed, quickest, time_all

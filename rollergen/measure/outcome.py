@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rollergen.emit import Source
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import RProgram
 
 Progress = Callable[[str, int, int], None]

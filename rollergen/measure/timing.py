@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import comb
 from statistics import median
 
 from rollergen.dropped import error_text
 from rollergen.errors import DeviceError
+from rollergen.hal.dataclass import dataclass
 from rollergen.measure.bench import Bench, Lost
 from rollergen.measure.outcome import Outcome, Progress
 from rollergen.runtime.session import Reading

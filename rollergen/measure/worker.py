@@ -12,12 +12,12 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from rollergen.errors import RollergenError
 from rollergen.gate.comparison import Oracle
 from rollergen.gate.gate import Gate
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.measure.bench import LocalBench
 from rollergen.program.rprogram import RProgram

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import accumulate
+
+from rollergen.hal.dataclass import dataclass
 
 ALIGNMENT_BYTES = 64
 """Of every value's first byte: a cache line, and the widest vector."""

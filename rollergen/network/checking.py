@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from rollergen.gate.narrowing import program_accuracies
 from rollergen.gate.oracle import ExpressionOracle
 from rollergen.gate.points import sample_points
 from rollergen.gate.tolerance import differences
+from rollergen.hal.dataclass import dataclass
 from rollergen.kernel import Kernel
 from rollergen.network.partition import Step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from itertools import groupby, islice
 from typing import Any
@@ -18,6 +18,7 @@ from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
 from rollergen.expr.joins import joined
 from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import aligned_empty
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.languages import language
 from rollergen.hal.runtimes.pocl_work_groups import WorkGroups
 from rollergen.hal.spec import Device

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -15,6 +15,7 @@ from rollergen.errors import ArgumentError, CheckFailedError, DeviceError, Dtype
 from rollergen.explain.units import seconds_text
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.gate.footprint import bytes_text
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel

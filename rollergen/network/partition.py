@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +19,7 @@ from rollergen.expr.language import Tensor, compute, tensor
 from rollergen.expr.reads import computed_tensors
 from rollergen.expr.reductions import Reduce, scans_of
 from rollergen.expr.values import Load, Select, loads, takes, walk
+from rollergen.hal.dataclass import dataclass
 from rollergen.importers.graph import Network, Node, NotExpressedError, Value, identifier
 from rollergen.network.images import channels_last, channels_second, stored_last
 

@@ -7,7 +7,7 @@ its expression is a function of the sizes: what `rollergen.build` takes dims for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from rollergen.build import Terms, build
 from rollergen.errors import RollergenError
 from rollergen.expr.dims import Dim, Sized
 from rollergen.expr.language import Tensor
+from rollergen.hal.dataclass import dataclass
 from rollergen.importers.graph import Network, NotExpressedError, SizedNetwork
 from rollergen.kernel import Kernel
 from rollergen.measure.outcome import silent

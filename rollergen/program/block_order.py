@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rollergen.expr.limits import Count
+from rollergen.hal.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ whose rows are those of the sum, see `rows_apart.sum_apart`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
 from rollergen.errors import ProgramError
@@ -24,6 +23,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.places import put_of
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load, Within
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Instruction
 from rollergen.hal.tensor_maps import MOST_DIMENSIONS, MOST_EXTENT, MOST_STRIDE_BYTES, STRIDE_BYTES, TensorMap
 from rollergen.program.matrix import LEAST_WIDE, PANEL_BYTES, SWIZZLE, exchanged_loops, matrix_axes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from rollergen.errors import ProgramError
 from rollergen.expr.chains import split_factors
@@ -11,6 +10,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.reductions import free_axes
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load, Value, loads, multiplied
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL, Loop, Stage
 
 

@@ -11,7 +11,6 @@ Of nibbles it may have `EIGHT` of two steps side by side, a word of them: the fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from rollergen.expr.dtypes import ITEMSIZE, is_float
@@ -20,6 +19,7 @@ from rollergen.expr.runs import is_same_in_runs, run_along
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Value, loads, walk
 from rollergen.expr.views import reduced
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import FLOAT8
 from rollergen.hal.spec import Instruction
 

@@ -12,7 +12,6 @@ earlier than their number says where they end with their axis (see `Stage.guards
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
@@ -24,6 +23,7 @@ from rollergen.expr.packing import is_in_panels
 from rollergen.expr.positions import combiner_in_order
 from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import Binary, Combiner, Load, Take, axes_of, takes, walk
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import in_a_word
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Loop, Stage
 

@@ -12,7 +12,6 @@ v_mfma_f64_16x16x4_f64).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Cast, Load, Value
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.conversions import (
     CONVERTED,

@@ -16,7 +16,6 @@ registers while a product runs, and put into its only buffer at the next barrier
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from rollergen.errors import ProgramError
@@ -25,6 +24,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Cast, Load, Value
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.chains import ChainRoles, chain_factors, chain_roles, read_columns, steps_of, tile_of_chain
 from rollergen.program.matrix import (

@@ -7,7 +7,7 @@ of the dataclasses, with the limits of `expr.limits`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import isfinite
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -32,6 +32,7 @@ from rollergen.expr.values import (
     Var,
     Within,
 )
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import (
     Accumulator,
     BlockOrder,

@@ -23,7 +23,6 @@ Tails
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from operator import attrgetter
 from typing import Annotated, Any
@@ -32,6 +31,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.limits import Among, Count, DtypeName, Extent
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, Value
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.block_order import ROW_BY_ROW, BlockOrder, StageLaunch
 from rollergen.program.stores import ONE_BY_ONE, Store
 from rollergen.program.supersteps import Superstep, TileMapping

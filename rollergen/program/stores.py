@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rollergen.expr.limits import Count, Extent
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
+from rollergen.hal.dataclass import dataclass
 from rollergen.tile.rules import contiguous_axis
 
 

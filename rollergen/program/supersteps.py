@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from rollergen.expr.limits import Among, Count
+from rollergen.hal.dataclass import dataclass
 
 PLANNED, FINISHED = "planned", "finished"
 

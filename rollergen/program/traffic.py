@@ -7,7 +7,6 @@ for a load without such a copy and for the store.  Within a tile every transacti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
+from rollergen.hal.dataclass import dataclass
 
 STORE = -1
 """Number of the store among a stage's accesses; loads and takes have their position in `TensorOp.reads`."""

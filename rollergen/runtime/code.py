@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rollergen.emit import Launch, Source
 from rollergen.gate.memory import Array, Memory
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.executor import Compiled, executor_for

@@ -6,7 +6,6 @@ What is copied: inputs once, then the places and the values of sampled elements,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any
 
@@ -18,6 +17,7 @@ from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import pattern_of, poison_bits, touched, zone_bytes
 from rollergen.gate.memory import Places, Points, Tolerance, Traffic, chosen_ranks
 from rollergen.gate.tolerance import allowance
+from rollergen.hal.dataclass import dataclass
 from rollergen.runtime.cuda_kernels import FIGURES, THREADS, WHOLES, kernels_text
 
 MOST_BLOCKS = 1024

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from rollergen.emit.source import ARGUMENT_BYTES
 from rollergen.errors import ArgumentError
 from rollergen.expr.dtypes import numpy_dtype
+from rollergen.hal.dataclass import dataclass
 from rollergen.runtime.interop import is_torch
 
 _DLPACK_CUDA = 2, 13

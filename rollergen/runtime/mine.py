@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.runtime.code import Code, Constants
 from rollergen.runtime.prepared import Call, not_made
 from rollergen.runtime.session import PreparedLaunches, Session

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.runtime.device_arrays import DeviceView
 from rollergen.runtime.interop import is_torch
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.runtimes.pocl_calls import Wanted
 from rollergen.runtime.device_arrays import contiguous_strides
 from rollergen.runtime.ids import NO_IDS, HostIds

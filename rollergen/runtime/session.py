@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from rollergen.emit import Launch
 from rollergen.gate.memory import Array
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.runtimes.pocl_calls import Made, Wanted
 from rollergen.hal.runtimes.pocl_work_groups import WorkGroups
 

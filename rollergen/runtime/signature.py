@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -14,6 +14,7 @@ from rollergen.expr.dtypes import described, numpy_dtype
 from rollergen.expr.nibbles import as_stored
 from rollergen.expr.places import Updated
 from rollergen.expr.values import Buffer
+from rollergen.hal.dataclass import dataclass
 from rollergen.runtime.interop import view
 from rollergen.runtime.result_pool import new_result
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from rollergen.errors import ArgumentError, ShapeError
 from rollergen.explain.explanation import seconds_text
 from rollergen.expr.dims import Dim, checked_sizes, out_of_range
 from rollergen.expr.stages import Graph
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
 from rollergen.measure.outcome import Outcome

@@ -16,7 +16,7 @@ there are any.  Its tensors may have what is open further inside (heads outside)
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -25,6 +25,7 @@ from rollergen.emit import Source, emit_open
 from rollergen.expr.stages import Graph
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, Value, transform
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.lower.open_axes import OpenAxes, open_dimension
 from rollergen.program.check import check

@@ -8,7 +8,7 @@ there; at most as many as are asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -20,6 +20,7 @@ from rollergen.errors import ConstructionError, DoesNotFitError, RollergenError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dims import Dim, Sized
 from rollergen.expr.stages import Graph
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.check import check

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -24,6 +24,7 @@ from rollergen.errors import BundleError
 from rollergen.expr.dims import Dim
 from rollergen.expr.stages import Graph
 from rollergen.expr.values import Buffer
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.load import device_to_json
 from rollergen.program import serial
 from rollergen.program.rprogram import RProgram

@@ -7,12 +7,13 @@ side by side in one array, so that a rule is a mask over columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 import numpy as np
 
 from rollergen.expr.tensor_op import TensorOp
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL
 from rollergen.tile.rules import AlignmentRules, padding_waste

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from rollergen.errors import ProgramError, SpecError
 from rollergen.hal.compilers import cubin_cache
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.load import parse_device
 from rollergen.program.serial import from_text
 from rollergen.store import deliveries, models

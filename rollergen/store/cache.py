@@ -10,13 +10,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from rollergen.errors import CacheWarning, ProgramError
 from rollergen.expr.stages import Graph
 from rollergen.hal.compilers import cubin_cache
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.files.stamp import Stamp, stamp
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome

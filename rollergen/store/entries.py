@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
 from rollergen.emit import Launch, Source
 from rollergen.errors import ProgramError, SpecError
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.load import device_hash, parse_device
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import fmean
@@ -25,6 +24,7 @@ from rollergen.errors import ArgumentError, ProgramError
 from rollergen.expr import language as rg
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.stages import Graph
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.files.trusted import read_untrusted
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device

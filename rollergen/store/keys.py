@@ -10,11 +10,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
 from rollergen.expr.stages import Graph
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.load import device_hash, device_to_json
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions

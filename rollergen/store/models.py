@@ -9,10 +9,10 @@ import json
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rollergen.hal.compilers import cubin_cache
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.options import BuildOptions

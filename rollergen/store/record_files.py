@@ -12,13 +12,13 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from errno import ENOSPC
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from rollergen.errors import RollergenError
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.files.bounded import too_deep_at
 from rollergen.hal.files.trusted import UnreadableFileError, open_untrusted
 from rollergen.hal.load import device_hash, device_to_json, parse_device

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from rollergen.expr.tensor_op import TensorOp
+from rollergen.hal.dataclass import dataclass
 from rollergen.tile.segments import Offsets, Progression
 
 

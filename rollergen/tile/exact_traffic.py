@@ -14,9 +14,9 @@ pieces share it (an upper bound).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.tile.affine_traffic import count_affine, has_separate_dimensions
 from rollergen.tile.axis_tiles import AxisTiles, StageLike, axis_tiles, block_digits
 from rollergen.tile.chain_tiles import chain_tiles

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import lcm, prod
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from rollergen.expr.index import FloorDiv, Index
 from rollergen.expr.values import Within
+from rollergen.hal.dataclass import dataclass
 from rollergen.tile.axis_tiles import AxisTiles
 from rollergen.tile.guarded_access import Access
 from rollergen.tile.segments import Progression

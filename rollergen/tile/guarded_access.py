@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import gcd
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod
 from rollergen.expr.values import Within
+from rollergen.hal.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

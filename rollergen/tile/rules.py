@@ -6,7 +6,6 @@ A rule says which tile sizes fit one fact about the hardware or the tensor: the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import lcm
 from typing import Any
@@ -15,6 +14,7 @@ from rollergen.errors import check_field_names, refuse_no_flags
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dot_products import pairs_of
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
 

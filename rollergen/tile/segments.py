@@ -9,10 +9,11 @@ transaction where the one before ends; both follow from the residues of the offs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 
 import numpy as np
+
+from rollergen.hal.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -17,6 +17,7 @@ from rollergen.construct.space import space
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
 from rollergen.gate.oracle import expression_oracle
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.measure.bench import Bench
 from rollergen.measure.isolation import bench_for

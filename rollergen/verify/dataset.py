@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,6 +13,7 @@ from rollergen.errors import ArgumentError, RollergenError
 from rollergen.features import VERSION, matrix, names
 from rollergen.features.structure import CLASSES, operator_of
 from rollergen.hal.changes import with_present_costs
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict

@@ -5,7 +5,6 @@ Draft then verify is Pruner's (ASPLOS 2025): a larger draft of the model's, reor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Union
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, Union
 from rollergen.dropped import standing
 from rollergen.errors import ArgumentError
 from rollergen.expr.stages import Graph
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.verify.objectives import RESIDUALS

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from statistics import mean, median
+
+from rollergen.hal.dataclass import dataclass
 
 Run = Callable[[int], float]
 """``run(calls)``: mean seconds of one call, of so many in a row."""

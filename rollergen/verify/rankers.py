@@ -6,11 +6,12 @@ It gives scores, higher for programs that it takes for faster; scores of differe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.optional import optional
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.model_text import VerifierError

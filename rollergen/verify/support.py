@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 
 import numpy as np
 
 from rollergen.features import names
+from rollergen.hal.dataclass import dataclass
 
 MARGIN = 0.05
 """Share of a feature's range by which it may be exceeded; for counts (in log2) about a tenth of a doubling or more."""

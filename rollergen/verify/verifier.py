@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from math import isfinite
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.features import VERSION, matrix, names
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.files.trusted import read_untrusted
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict

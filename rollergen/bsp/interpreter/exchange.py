@@ -6,7 +6,6 @@ This is the only place where one tile sees another's data.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -28,6 +27,7 @@ from rollergen.bsp.program import (
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
 from rollergen.expr.values import Load
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import Stage
 

@@ -7,7 +7,6 @@ places of their own: running some at a time is the machine's result.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -22,6 +21,7 @@ from rollergen.bsp.program import partial_bytes, ranges_of, step_count, superste
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
 from rollergen.expr.values import Buffer, Load
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.check.program import check
 from rollergen.program.interpreter import reduce

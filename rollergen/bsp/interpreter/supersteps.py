@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from rollergen.bsp.program import Ranges, block_extents, superstep
 from rollergen.expr.tensor_op import TensorOp
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.interpreter.points import both
 from rollergen.program.rprogram import Stage
 

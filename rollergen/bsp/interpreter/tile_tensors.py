@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from rollergen.bsp.program import (
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE, is_float, numpy_dtype
 from rollergen.expr.values import Buffer, Load
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import Stage
 

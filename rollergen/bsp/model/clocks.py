@@ -7,13 +7,13 @@ instruction of each takes ``thread_issue_clocks``, idle workers or not, and the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Partial
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import facts_of

@@ -7,7 +7,7 @@ tiles whose intervals hold all of them, and dealt to exactly these (`rprogram.Ti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -26,6 +26,7 @@ from rollergen.bsp.program import (
     tensor_intervals,
 )
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import Stage
 

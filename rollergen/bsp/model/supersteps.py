@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -33,6 +32,7 @@ from rollergen.bsp.program import (
 )
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Load
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import costs_of
 from rollergen.program.rprogram import RProgram, Stage

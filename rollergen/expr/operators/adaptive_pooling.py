@@ -4,7 +4,6 @@ ceil((o + 1) size / outs), as torch has it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import rollergen.expr.language as rg
@@ -14,6 +13,7 @@ from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import require_float, require_tensor, setting
 from rollergen.expr.operators.pooling import TAPS, largest
 from rollergen.expr.operators.windows import IMAGE, every, over_images
+from rollergen.hal.dataclass import dataclass
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: Any, *, name: str | None = None) -> Tensor:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +16,7 @@ from rollergen.expr.dtypes import accumulator_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.adaptive_pooling import averages
 from rollergen.expr.operators.arguments import flag, integer, number, require_float, require_tensor
+from rollergen.hal.dataclass import dataclass
 
 Factor = int | float | Sequence[int] | Sequence[float]
 _FINEST = 1 << 12

@@ -5,12 +5,12 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rollergen.errors import ShapeError, shown
 from rollergen.expr.language import Tensor, compute_named
 from rollergen.expr.operators.arguments import Setting, integers, setting
+from rollergen.hal.dataclass import dataclass
 
 _COUNT = {1: "one", 2: "two", 3: "three"}
 IMAGE = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}

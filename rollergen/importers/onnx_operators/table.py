@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 
 from rollergen.expr.language import Tensor
+from rollergen.hal.dataclass import dataclass
 from rollergen.importers.refusals import Refused
 
 Value = Any

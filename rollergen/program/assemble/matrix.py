@@ -6,12 +6,13 @@ Everything is a multiple of the instruction's shape: alignment with the executio
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.runs import of_runs, run_along
 from rollergen.expr.tensor_op import TensorOp
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.asynchronous import past_registers
 from rollergen.program.assemble.contraction import fill_axis

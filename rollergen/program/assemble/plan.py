@@ -5,8 +5,9 @@ A plan's sizes may be ints (one program) or equally long NumPy arrays (a batch w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from rollergen.hal.dataclass import dataclass
 
 Size = Any
 """An int, or an int array of a batch."""

@@ -7,7 +7,6 @@ back right only if both sides agree.  A cell that was never filled may not be re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from operator import floordiv
@@ -18,6 +17,7 @@ from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.index import Index
 from rollergen.expr.values import Load
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.interpreter.memory import poison
 from rollergen.program.interpreter.points import Array, Box, Points, everywhere, grid_loops, reached

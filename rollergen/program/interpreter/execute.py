@@ -7,7 +7,7 @@ costs nor loops with the other readers, only the program's definition.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -17,6 +17,7 @@ from rollergen.errors import ArgumentError, ProgramError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.places import put_of
 from rollergen.expr.tensor_op import Reduction, Running, summed_axes
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.blocks import edge_blocks, grid_positions
 from rollergen.program.check.program import check

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rollergen.expr.tensor_op import Reduction
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.interpreter import reduce
 from rollergen.program.interpreter.points import Box
 from rollergen.program.interpreter.reduce import Parts

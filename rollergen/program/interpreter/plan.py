@@ -6,9 +6,8 @@ Outer loops run in Python; everything below becomes whole-array arithmetic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rollergen.expr.values import Load, Value, Var, walk
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.interpreter.copies import Layout, layout_of
 from rollergen.program.interpreter.points import Box, block_box, first_inner

@@ -7,13 +7,13 @@ the arrays for each loop that is not of the grid, so that arrays of different lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, Stage
 
 Array = Any

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.interpreter.copies import Tile
 from rollergen.program.interpreter.memory import Memory
 from rollergen.program.interpreter.plan import StagePlan

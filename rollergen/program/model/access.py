@@ -6,10 +6,9 @@ what no copy brings is read where it is used, each distinct element of the unrol
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.model.block_windows import fill_services, reuse_of
 from rollergen.program.model.bounds import deal_divisions, lane_tests, place_divisions, retested, tests_of

@@ -7,9 +7,8 @@ one barrier: each part is stored and loaded once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs

@@ -7,11 +7,12 @@ axis' outermost loop.  These become arrays with an entry for each count, as size
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.model.facts import Facts, Operand, facts_of
 from rollergen.program.model.price import price_batch

@@ -6,7 +6,7 @@ Nothing here depends on a tile size.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import gcd as gcd_of
 from typing import NamedTuple
@@ -37,6 +37,7 @@ from rollergen.expr.values import (
     loads,
     walk,
 )
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DOTS, in_a_word
 from rollergen.program.model.chain_work import chain_flops
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product

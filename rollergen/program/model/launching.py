@@ -7,9 +7,10 @@ caller has done small work itself.  Which way a launch goes follows from its pre
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.model.limiters.bandwidth import Moved
 from rollergen.program.model.limiters.limit import Limit

@@ -10,11 +10,11 @@ same thing with pages for lines.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device, MemoryLayer, Tlb
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Operand

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.rows import losing_nan
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges, row_loop
 from rollergen.program.model.access import Access, direct_access, fill_accesses, register_accesses, turns_alone

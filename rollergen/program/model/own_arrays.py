@@ -8,11 +8,12 @@ what fills it, so that it is still where it was if the cache holds both.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer
+from rollergen.hal.dataclass import dataclass
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.memory import FILL, Stream
 from rollergen.program.model.nest import Nest

@@ -14,12 +14,12 @@ constants were chosen on measured programs of GPUs and of a CPU, see `benches/`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Facts, facts_of

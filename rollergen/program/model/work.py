@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.positions import operations_in_a_row
+from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.boxes import barrier_bytes, results_bytes, sharing_blocks
 from rollergen.program.matrix import trails
