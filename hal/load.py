@@ -13,9 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import Field
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rollergen.hal.declared import Declared, declarations, is_required
 from rollergen.hal.errors import SpecError, SpecWarning, name_advice, nearest, refused
@@ -30,13 +29,23 @@ from rollergen.hal.spec import Device
 from rollergen.hal.spec_rules import contradictions
 from rollergen.hal.spec_schema import refuse_what_the_schema_refuses
 
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
 TEMPLATE = "template"
+
+
+def _shipped() -> Traversable:
+    """The folder of the built-in devices."""
+    from importlib.resources import files  # with what it imports a tenth of importing what a build needs
+
+    return files("rollergen.devices")
 
 
 @lru_cache(maxsize=1)
 def device_names() -> tuple[str, ...]:
     """Names of the built-in devices, sorted."""
-    found = (entry.name for entry in files("rollergen.devices").iterdir())
+    found = (entry.name for entry in _shipped().iterdir())
     names = (name.removesuffix(".json") for name in found if name.endswith(".json"))
     return tuple(sorted(name for name in names if name != TEMPLATE))
 
@@ -154,7 +163,7 @@ def _built_in(name: str) -> Device:
             f"{' or '.join(present_names())} for what is present, or a .json file"
         )
     where = f"{name}.json"
-    content = files("rollergen.devices").joinpath(where).read_bytes()
+    content = _shipped().joinpath(where).read_bytes()
     return _consistent(completed(read_json(content, where), where, where, _parents(None)), where)
 
 
@@ -182,7 +191,7 @@ def _parents(path: Path | None) -> Find:
             if named not in device_names():
                 known = ", ".join(device_names())
                 raise SpecError(f"{where}: extends is {shown(named)}; expected one of {known}, or a .json file")
-            content = files("rollergen.devices").joinpath(f"{named}.json").read_bytes()
+            content = _shipped().joinpath(f"{named}.json").read_bytes()
             return read_json(content, f"{named}.json"), f"{named}.json", f"{named}.json"
         if folder is None or Path(named).is_absolute():
             raise SpecError(f"{where}: extends is {shown(named)}; expected a path relative to the file's own folder")

@@ -14,7 +14,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from rollergen.hal.dataclass import dataclass
@@ -56,6 +55,8 @@ def plugin_specs() -> dict[str, PluginSpec]:
 
     A package that cannot be imported, and a name that is taken, are a `PluginWarning`: other devices are not harmed.
     """
+    from importlib.resources import files  # as in `load`
+
     found: dict[str, PluginSpec] = {}
     taken = {entry.name for entry in files(_BUILT_IN).iterdir()}
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.value, point.name)):
@@ -72,6 +73,8 @@ def plugin_specs() -> dict[str, PluginSpec]:
 
 
 def _specs(point: EntryPoint) -> Iterator[PluginSpec]:
+    from importlib.resources import files
+
     package = point.dist.name if point.dist is not None else point.name
     try:
         for file in sorted(files(point.module).iterdir(), key=lambda file: file.name):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,6 +46,8 @@ def find(key: str) -> bytes | None:
 
 def keep(key: str, code: bytes) -> None:
     """Keeps `code`, whole or not at all, and removes what was used longest ago where all take more than their part."""
+    import tempfile
+
     try:
         most = limit_bytes() // PART
         folder().mkdir(mode=0o700, parents=True, exist_ok=True)

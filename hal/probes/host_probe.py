@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import platformdirs
 
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dot_products import OF_X86
@@ -60,6 +57,8 @@ class Probe:
 
 def kept_in() -> Path:
     """The file with the kept figures."""
+    import platformdirs
+
     return Path(platformdirs.user_cache_dir("rollergen")) / "host.json"
 
 
@@ -227,6 +226,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     """Written whole or not at all; a cache directory that cannot be written costs a new probe next time."""
+    import tempfile
+
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -62,6 +60,8 @@ def ensure(environment: MutableMapping[str, str]) -> None:
     reason = trouble(wanted)
     other = None if reason is None else _elsewhere()
     if other is not None:
+        import shutil
+
         atexit.register(shutil.rmtree, other, ignore_errors=True)
         environment[VARIABLE] = str(other)
         text = f"PoCL's cache {wanted} {reason}: kernels are compiled anew by every process, in {other}"
@@ -70,6 +70,8 @@ def ensure(environment: MutableMapping[str, str]) -> None:
 
 def _elsewhere() -> Path | None:
     """A new directory that goes with the process; None where there is no room for one: the build will say so."""
+    import tempfile
+
     for parent in dict.fromkeys((os.environ.get("TMPDIR", "/tmp"), "/tmp", "/var/tmp", "/dev/shm")):
         if Path(parent).is_dir() and trouble(Path(parent)) is None:
             return Path(tempfile.mkdtemp(prefix="rollergen-pocl-", dir=parent))

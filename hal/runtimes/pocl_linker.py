@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import signal
 import sys
-import tempfile
 from functools import lru_cache
 from glob import glob
 
@@ -65,6 +63,8 @@ def _trouble(path: str) -> str:
 
 def has_linker(path: str) -> bool:
     """Whether there is one by a name and in a place where PoCL's driver looks."""
+    import shutil
+
     places = os.pathsep.join(["/usr/local/bin", path])
     return any(shutil.which(name, path=places) for name in (f"{platform.machine()}-unknown-linux-gnu-ld", "ld"))
 
@@ -77,6 +77,7 @@ def has_libraries() -> bool:
 def failed_trial() -> str:
     """The last words of a process that runs a kernel, where PoCL ends it; empty where it does not."""
     import subprocess  # which is the most of what this module imports, and seldom needed
+    import tempfile
 
     with tempfile.TemporaryDirectory() as kernels:  # a kernel that PoCL has linked before needs no linker
         try:

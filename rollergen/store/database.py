@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -101,6 +100,8 @@ def _make_private(path: Path) -> None:
     It is made under another name, as nobody may close the file itself."""
     if path.exists():
         return
+    import tempfile  # which most processes, that find the file, do without
+
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
     os.close(handle)
     try:

@@ -5,7 +5,6 @@ Draft then verify is Pruner's (ASPLOS 2025): a larger draft of the model's, reor
 
 from __future__ import annotations
 
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Union
 
@@ -120,6 +119,8 @@ def judge_of(chosen: VerifierLike, device: Device) -> Judge:
     released for the device's family, the model where none is.  Raises ArgumentError, VerifierError."""
     if chosen is None:
         return Model()
+    from importlib.resources import as_file, files
+
     from rollergen.verify.verifier import Verifier, load  # a quarter of a second that most builds do without
 
     if isinstance(chosen, Verifier):
