@@ -96,11 +96,13 @@ class Planner:
             roots.store(found.tensor)
             cuts.append(found)
 
-    def all_stored(self) -> tuple[Cut, ...]:
-        """What is stored where nothing is inlined that may be stored as well."""
+    def all_stored(self, fused: Plan) -> tuple[Cut, ...]:
+        """What is stored where nothing is inlined that may be as well; ``fused``: the `plan` of nothing stored."""
         stored: tuple[Cut, ...] = ()
-        while found := tuple(self.choices(self.plan(stored))):
+        plan = fused
+        while found := tuple(self.choices(plan)):
             stored = (*stored, *found)
+            plan = self.plan(stored)
         return stored
 
     def choices(self, plan: Plan) -> Iterator[Cut]:

@@ -91,18 +91,19 @@ def fastest_cut(
     given = ordered_inputs(wanted, inputs)
     wanted = without_empties(wanted)
     planner = Planner(wanted, rows, bare)
-    made = lambda stored: finished(graph_of(planner.plan(stored), wanted, given))
-    fused, stored = made(()), planner.all_stored()
+    graph = lambda plan: finished(graph_of(plan, wanted, given))
+    plain = planner.plan()
+    fused, stored = graph(plain), planner.all_stored(plain)
     if not stored:
         return fused
     whole, several = seconds(fused, inf), len(stored) > 1
-    apart = made(stored)
+    apart = graph(planner.plan(stored))
     least = seconds(apart, inf if several else whole)
     for one in reversed(stored) if several else ():
         fewer = tuple(other for other in stored if other is not one)
-        graph = made(fewer)
-        if (found := seconds(graph, least)) <= least:
-            apart, stored, least = graph, fewer, found
+        other = graph(planner.plan(fewer))
+        if (found := seconds(other, least)) <= least:
+            apart, stored, least = other, fewer, found
     return apart if least < whole else fused
 
 

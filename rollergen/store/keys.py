@@ -65,9 +65,15 @@ def key_of_text(
 def _key(
     expression: str, device: Device, options: BuildOptions, top_k: int, driver: str | None, verifier: str
 ) -> Key:
-    judged = {"verifier": verifier} if verifier else {}
-    chosen = as_text({**options.deciding(), "top_k": top_k, **judged})
+    chosen = _chosen_by(options, top_k, verifier)
     return Key(expression, _device_hash(device), chosen, driver is not None, driver or "", fingerprint())
+
+
+@lru_cache(maxsize=64)
+def _chosen_by(options: BuildOptions, top_k: int, verifier: str) -> str:
+    """What candidates are chosen by, as JSON.  (Of a kernel that this process has found before it took a fifth.)"""
+    judged = {"verifier": verifier} if verifier else {}
+    return as_text({**options.deciding(), "top_k": top_k, **judged})
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ import pytest
 from rollergen.errors import CacheWarning
 from rollergen.hal.files import user_cache
 from rollergen.hal.files.user_cache import LIMIT_VARIABLE as VARIABLE
-from rollergen.store import admin, collection
+from rollergen.store import admin, cache, collection, eviction
 from rollergen.store.cache import forget_failures
 from rollergen.store.database import StoreError, writing
 from rollergen.store.eviction import keep_below, limit_bytes, size_bytes
@@ -40,6 +40,25 @@ def test_kernels_used_longest_ago_go_and_the_file_shrinks():
     assert keys[0] in left and keys[1] not in left and 1 < len(left) < 12
     assert left == {keys[0], *keys[-len(left) + 1 :]}
     assert admin.verify(store_path(), deep=True).problems == ()
+
+
+def test_that_a_kernel_was_found_is_written_once_in_ten_minutes_by_whichever_process(monkeypatch):
+    def used_at():
+        with closing(sqlite3.connect(store_path())) as connection:
+            return [time for (time,) in connection.execute("SELECT used_at FROM uses")]
+
+    def found_by_another_process():
+        eviction._NOTED.clear()
+        cache._READ.clear()
+        build(0)
+        return used_at()
+
+    build(0)
+    [first] = found_by_another_process()
+    assert found_by_another_process() == [first]
+    monkeypatch.setattr(eviction, "_OFTEN_S", 0.0)
+    [later] = found_by_another_process()
+    assert later > first
 
 
 def test_a_build_that_takes_the_store_beyond_its_bound_makes_room(monkeypatch):
