@@ -42,7 +42,7 @@ def _frozen(cls: type, eq: bool, options: dict[str, Any]) -> type:
     if eq:
         texts |= {"__eq__": _eq_text, "__hash__": _hash_text}
     methods: dict[str, Any] = {name: _first_call(made, name, text) for name, text in texts.items()}
-    methods |= {"__setattr__": _set, "__delattr__": _delete}
+    methods |= {"__setattr__": _set, "__delattr__": _delete, "__signature__": _Signature()}
     if options.get("slots"):  # which pickle would assign
         methods |= {"__getstate__": _state, "__setstate__": _restore}
     for name, method in methods.items():
@@ -101,6 +101,21 @@ def _init_text(cls: type) -> Written:
     lines += ["self.__post_init__()"] if hasattr(cls, "__post_init__") else []
     signature = ", ".join([*parameters, *(["*", *by_name] if by_name else [])])
     return f"({signature}):\n    " + "\n    ".join(lines), scope
+
+
+class _Signature:
+    """What `inspect.signature` and ``help`` show of a class: its fields, a factory as the default that it makes."""
+
+    def __get__(self, one: Any, cls: type) -> Any:
+        from inspect import Parameter, Signature
+
+        parameters = []
+        for field in sorted((field for field in fields(cls) if field.init), key=lambda field: bool(field.kw_only)):
+            kind = Parameter.KEYWORD_ONLY if field.kw_only else Parameter.POSITIONAL_OR_KEYWORD
+            given = [default for default in (field.default, field.default_factory) if default is not MISSING]
+            default = given[0] if given else Parameter.empty
+            parameters.append(Parameter(field.name, kind, default=default, annotation=field.type))
+        return Signature(parameters)
 
 
 def _repr_text(cls: type) -> Written:

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from dataclasses import FrozenInstanceError, field
 from typing import ClassVar
@@ -81,6 +82,14 @@ def test_instances_have_the_values_and_the_text_of_a_dataclass(args, named):
     assert dataclasses.astuple(ours) == dataclasses.astuple(theirs)
     assert repr(ours) == repr(theirs).replace("Theirs", "Ours")
     assert Ours.__match_args__ == Theirs.__match_args__ and Ours.__slots__ == Theirs.__slots__
+
+
+@pytest.mark.parametrize("cls", [Ours, Derived, Checked, ByName])
+def test_signatures_show_the_fields(cls):
+    shown, made = inspect.signature(cls).parameters, [one for one in dataclasses.fields(cls) if one.init]
+    assert [(one.name, one.annotation) for one in shown.values()] == [(one.name, one.type) for one in made]
+    assert [one.kind == one.KEYWORD_ONLY for one in shown.values()] == [one.kw_only for one in made]
+    assert {name for name, one in shown.items() if one.default is not one.empty} == set(shown) - {"a", "low", "high"}
 
 
 @pytest.mark.parametrize(("args", "named"), [((), {}), ((1, "b", [], 2, 3), {}), ((1,), {"z": 1}), ((1,), {"a": 1})])
