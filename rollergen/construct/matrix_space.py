@@ -33,7 +33,14 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.asynchronous import has_asynchronous_copies
-from rollergen.program.assemble.matrix import MatrixPlan, axes_of, gains_by_rows_apart, matrix_stage, roles_for
+from rollergen.program.assemble.matrix import (
+    MatrixPlan,
+    axes_of,
+    gains_by_rows_apart,
+    has_realignable,
+    matrix_stage,
+    roles_for,
+)
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.matrix import PANEL_BYTES, ROW_BYTES, matrix_operands
 from rollergen.program.model import price_batch
@@ -147,8 +154,10 @@ def _shaped(
     operands = matrix_operands(op, axes_of(roles), instruction)
     converts = operands is not None and bool(operands.conversions)
     few, apart = _has_few_tiles(op, roles, instruction), gains_by_rows_apart(op, roles, instruction, device)
+    realigned = _realigned(depths, rules) if has_realignable(op, roles, instruction, device) and not converts else []
     for steps in _steps_of(op, roles, instruction, converts):
-        for depth, how in _filled(depths, steps, converts, few, apart, instruction, device, rules):
+        ways = _filled(depths, steps, converts, few, apart, instruction, device, rules)
+        for depth, how in (*ways, *realigned):
             plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth, **how)
             drafted = lambda some, plan=plan: _draft(op, roles, plan, some, device, rules, ledger)
             said = lambda some, plan=plan: f"{name}: {len(some)} tiles of {plan_text(plan)}"
@@ -157,6 +166,11 @@ def _shaped(
     plans = _few_of_a_kind(cheapest_first(drafts))[: 2 * count]
     make = lambda plan: matrix_stage(op, roles, plan, device, rules)
     yield from candidates(name, assembled(plans, make, name), device)
+
+
+def _realigned(depths: tuple[int, ...], rules: AlignmentRules) -> list[tuple[int, dict[str, Any]]]:
+    """(buffers, fields of `MatrixPlan`) of plans with realigned vectors, one tile ahead where that may be."""
+    return [(depth, {"realigned": True}) for depth in depths[1:] or depths if rules.shapes.realigned_vectors]
 
 
 def _steps_of(op: TensorOp, roles: Roles, instruction: Instruction, converts: bool) -> list[int]:
@@ -241,6 +255,8 @@ def _draft(
     stage = matrix_stage(op, roles, batch, device, rules)
     apart = any(copy.apart for copy in stage.copies)
     if (plan.box_stores and is_nothing(stage.store.boxes)) or (plan.apart and not apart):  # the same as without
+        return []
+    if plan.realigned and plan.depth in _RING and all(copy.realigned for copy in stage.copies):  # as with two buffers
         return []
     priced = price_batch(stage, device)
     ledger.unfit(priced, device)

@@ -41,6 +41,7 @@ from rollergen.lower.matrix_ir import (
     CombinePairs,
     EndProducts,
     ExchangeResults,
+    LoadAround,
     LoadMatrix,
     LoadNarrow,
     LoadNeighbours,
@@ -49,6 +50,7 @@ from rollergen.lower.matrix_ir import (
     MultiplyMatrix,
     OrderPieces,
     ShareWeights,
+    StoreAround,
     StoreMatrix,
     WaitFactors,
     WaitProducts,
@@ -63,7 +65,7 @@ _LINES = {
     LoadMatrix: "collective", MultiplyMatrix: "collective", StoreMatrix: "collective", WarpBarrier: "collective",
     ExchangeResults: "collective", ShareWeights: "collective", LoadNeighbours: "collective", LoadNarrow: "collective",
     WidenNarrow: "collective", CombinePairs: "collective", LoadPieces: "collective", OrderPieces: "collective",
-    WaitFactors: "collective",
+    WaitFactors: "collective", LoadAround: "collective", StoreAround: "collective",
     BeginProducts: "collective", MultiplyLocal: "collective", EndProducts: "collective", WaitProducts: "collective",
 }  # fmt: skip
 """Methods of `CFamily` that spell statements of one line."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import ClassVar
 
-from rollergen.emit import asynchronous, conversions, products, quad_pairs
+from rollergen.emit import asynchronous, conversions, products, quad_pairs, realigned
 from rollergen.emit.boxes import CudaBoxes
 from rollergen.emit.c_expressions import INDENT, LOGIC_OR, ORDER, number
 from rollergen.emit.cuda_vectors import INLINE, WIDEST_BYTES, lane
@@ -163,6 +163,8 @@ class Cuda(CudaBoxes):
             return f"share_weights({self.expression(statement.own)}, {self.expression(statement.weights)})"
         if isinstance(statement, conversions.STATEMENTS):
             return self._called(conversions.call(statement))
+        if isinstance(statement, realigned.STATEMENTS):
+            return self._called(realigned.call(statement))
         name, text = helper(statement)
         self.types.setdefault(text, text)
         if isinstance(statement, MultiplyMatrix):

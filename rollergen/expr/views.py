@@ -195,6 +195,12 @@ def in_a_row(load: Load, axis: str) -> bool:
     return not divided and offset.coefficient(axis) == 1 and not bounded
 
 
+def realignable(load: Load, axis: str) -> bool:
+    """Whether vectors along `axis` may be put together of what lies around them: neighbours everywhere, under no guard,
+    of which those beyond the axis are zeros."""
+    return in_a_row(load, axis) and not load.guard and load.fill == 0
+
+
 def _of_one_bound(bound: Within, axis: str, vector: int, guarded: bool) -> bool:
     step = step_within(bound.index, axis, vector)
     if guarded and step == (1, True):

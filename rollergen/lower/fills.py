@@ -243,6 +243,14 @@ def each_group(
         one(at)
 
 
+def last_of_tile(place: Place, staged: Staged) -> Place:
+    """The place of a tile's last element."""
+    changes: dict[int, Index] = {}
+    for axis, extent in zip(staged.copy.order, staged.shape, strict=True):
+        changes |= _bind(place, staged.copy, axis, Index.of(extent - 1))
+    return _filling(place, staged.copy, changes)
+
+
 def _groups(out: Writer, place: Place, staged: Staged, number: Index, step: Index) -> Groups:
     """The group at a step of the run of this number."""
     copy = staged.copy

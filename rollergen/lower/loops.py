@@ -17,6 +17,7 @@ from rollergen.lower.fills import fill_private, fill_registers, fill_shared
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.pipelines import write_pipeline
 from rollergen.lower.place import Place, Registers, clipped, is_uniform, trip_count, whole_iterations
+from rollergen.lower.realigned import fill_realigned
 from rollergen.lower.reductions import loops_over
 from rollergen.lower.windows import fill_block_window, fill_window
 from rollergen.lower.writer import Writer
@@ -148,7 +149,8 @@ def make_copies(context: Context, place: Place, depth: int, phase: Phase) -> Pla
         if copy.window:
             fill_block_window(out, place, staged, load)
         elif copy in shared:
-            fill_shared(out, place, staged, load, context.threads.thread, context.step)
+            fill = fill_realigned if copy.realigned else fill_shared
+            fill(out, place, staged, load, context.threads.thread, context.step)
         else:
             fill_private(out, place, staged, load)
     if shared:

@@ -103,6 +103,34 @@ class LoadPieces:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadAround:
+    """The two pieces of 16 bytes in which eight 16-bit elements lie that begin ``behind`` others, from the aligned
+    place ``pointer[offset]`` on, into ``words``, eight of 32 bits.  The second one is not read if none lies in it.
+
+    ``wanted``: only the first so many are read (None: all).  ``inside``: elsewhere pieces may leave the array; then
+    elements are read one by one."""
+
+    words: Element
+    behind: Expr
+    pointer: Pointer
+    offset: Index
+    wanted: Expr | None = None
+    inside: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAround:
+    """The eight elements for which `LoadAround` brought ``words``, to ``pointer[offset]`` on, an aligned place in local
+    memory; zeros for those that were not ``wanted``."""
+
+    words: Element
+    behind: Expr
+    pointer: Pointer
+    offset: Index
+    wanted: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OrderPieces:
     """The fragments of operand "a" for four steps, of 32-bit registers each, of what `LoadPieces` brought: step s
     multiplies elements 2 s of both pieces as its neighbours, and elements 2 s + 1 as those 8 further on."""
@@ -220,5 +248,5 @@ class WarpBarrier:
 Collective = Union[
     LoadMatrix, MultiplyMatrix, StoreMatrix, ExchangeResults, ShareWeights, WarpBarrier, BeginProducts, MultiplyLocal,
     EndProducts, WaitProducts, LoadNeighbours, LoadNarrow, WidenNarrow, CombinePairs, LoadPieces, OrderPieces,
-    WaitFactors,
+    WaitFactors, LoadAround, StoreAround,
 ]

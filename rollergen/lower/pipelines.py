@@ -14,6 +14,7 @@ from rollergen.lower.fills import Groups, copied_value, each_group, fill_shared,
 from rollergen.lower.ir import Route
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place
+from rollergen.lower.realigned import WORDS, fetch_around, store_around
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Copy
 from rollergen.program.windows import overlaps
@@ -21,7 +22,7 @@ from rollergen.program.windows import overlaps
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Registers that hold a thread's part of the next tile."""
+    """Registers that hold a thread's part of the next tile: vectors, or the words around them (`lower.realigned`)."""
 
     staged: Staged
     load: Load
@@ -69,14 +70,20 @@ def write_pipeline(
 
 def make_prefetch(out: Writer, nest: Nest, staged: Staged, load: Load) -> Prefetch:
     vector, (_, _, steps) = staged.copy.vector, thread_part(staged, nest)
-    dtype = moved_dtype(load.dtype)
-    name = out.register(f"{load.buffer.name}_next", dtype, (steps,) if steps > 1 else (), vector)
+    dtype, own = moved_dtype(load.dtype), (steps,) if steps > 1 else ()
+    if staged.copy.realigned:
+        name = out.register(f"{load.buffer.name}_next", "uint32", (*own, WORDS))
+        return Prefetch(staged, load, name, 1, steps, "uint32")
+    name = out.register(f"{load.buffer.name}_next", dtype, own, vector)
     return Prefetch(staged, load, name, vector, steps, dtype)
 
 
 def prefetch(context: Context, place: Place, fetched: Prefetch) -> None:
     """A thread's part of the tile at this point into its registers."""
     out = context.out
+    if fetched.staged.copy.realigned:
+        thread = context.threads.thread
+        return fetch_around(out, place, fetched.staged, fetched.load, thread, context.step, fetched.element)
 
     def fetch(groups: Groups, at: Index) -> None:
         out.assign(fetched.element(at), copied_value(out, groups.place, fetched.load, groups.lane))
@@ -86,6 +93,10 @@ def prefetch(context: Context, place: Place, fetched: Prefetch) -> None:
 
 def deposit(context: Context, place: Place, fetched: Prefetch, staged: Staged) -> None:
     """The registers into the buffer of `staged`."""
+    if staged.copy.realigned:
+        thread = context.threads.thread
+        return store_around(context.out, place, staged, fetched.load, thread, context.step, fetched.element)
+
     def put(groups: Groups, at: Index) -> None:
         move(context.out, groups, fetched.element(at))
 

@@ -42,6 +42,9 @@ LoopKind = Annotated[str, Among((GRID, GROUP, THREAD, SERIAL, UNROLL, LANE))]
 Combine = Annotated[str, Among(("none", "shuffle", "groups", "tree", "at_once"))]
 Guard = Annotated[str, Among(("none", "mask", "peel", "overlap"))]
 
+REALIGNED_BYTES = 16
+"""Of vectors that are put together in registers (`Copy.realigned`): the widest accesses of a thread."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loop:
@@ -74,6 +77,9 @@ class Copy:
     t + T, ...  If ``along`` is ``order[-1]`` the groups are stored as vectors, else element by element (by one thread
     alone in square blocks, see `turns`).  A barrier precedes (if the buffer was in use) and follows.  Into registers,
     each thread fills its own, a vector at a time.
+
+    ``realigned``: vectors of `REALIGNED_BYTES` that begin anywhere in memory and may end with their axis.  A thread
+    reads the two aligned pieces of that size in which one lies, and puts it together in registers when it stores it.
 
     ``runs``: of a tile that a block fills, elements along each axis of the order that one thread moves one after the
     other: the tile is cut into runs of that shape, which are numbered and dealt like groups, and within its run a
@@ -116,6 +122,7 @@ class Copy:
     boxes: bool = False
     every: tuple[Extent, ...] = ()
     apart: Count = 0
+    realigned: bool = False
 
     @property
     def unit(self) -> int:

@@ -69,6 +69,8 @@ class CodeShapes:
     it, on devices whose blocks are one thread; else each is a kernel of its own.
     ``aligned_rows``: factors of products whose rows begin at no multiple of a vector may be copied into rows that do,
     on devices whose threads share a block's layer.
+    ``realigned_vectors``: such rows of 16-bit factors of matrix instructions may be read by vectors of 16 bytes, which
+    threads put together in registers; else by as many elements as lie aligned.
     ``edges_apart``: the last rows and columns of a product, where few are left behind whole tiles, may be kernels of
     their own there.
     """
@@ -99,6 +101,7 @@ class CodeShapes:
     split_reductions: bool = True
     chains: bool = True
     aligned_rows: bool = True
+    realigned_vectors: bool = True
     edges_apart: bool = True
 
     def __post_init__(self) -> None:

@@ -70,6 +70,9 @@ inline unsigned bfloat16_from_float(float value)
     return value != value ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
 }
 inline unsigned pack_bfloat16(float low, float high) { return bfloat16_from_float(high) << 16 | bfloat16_from_float(low); }
+/// The low word of both shifted to the right by less than 32.
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned bits)
+{ return (unsigned)(((uint64_t)high << 32 | low) >> (bits & 31)); }
 /// Byte i of the result is byte ``selector >> 4 i & 7`` of x (0 to 3) and y (4 to 7).
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
 {

@@ -28,6 +28,7 @@ from rollergen.program.assemble.nest import (
     useful,
 )
 from rollergen.program.assemble.plan import Roles, Size
+from rollergen.program.assemble.realigning import gains_by_realigning, realigned
 from rollergen.program.boxes import apart_problem, map_problem, store_problem
 from rollergen.program.conversions import CONVERTED_EIGHT
 from rollergen.program.matrix import (
@@ -76,6 +77,7 @@ class MatrixPlan:
     ``persistent``: where blocks are more than units, one for each unit is launched; ``cluster``: blocks of a cluster,
     where the grid has whole ones (see `BlockOrder`); ``box_stores``: the copy engine stores results, where it can;
     ``apart``: it brings and stores rows along m that are apart (`Copy.apart`), where it can.
+    ``realigned``: factors whose rows begin anywhere are read by whole vectors nevertheless (`Copy.realigned`).
     ``gk``: a divisor of the steps; so many execution widths share each sum, each with its part of every staged tile.
     ``chains``: a divisor of the steps of each; the products of so many in a row go into accumulators of their own.
     Sizes may be arrays (a batch of one structure)."""
@@ -94,6 +96,7 @@ class MatrixPlan:
     cluster: int = 0
     box_stores: bool = False
     apart: bool = False
+    realigned: bool = False
     chains: int = 1
     gk: int = 1
 
@@ -157,6 +160,12 @@ def _can_be_apart(op: TensorOp, roles: Roles, plan: MatrixPlan, one: Instruction
     loads, longest = op.loads(), device.layer(device.kind.block_layer or "").box_extent
     rows = all(not apart_problem(op, loads[a], (axes[0], axes[2])) for a in operands.a)
     return rows and not (plan.box_stores and store_problem(op, axes, one, longest, apart=True))
+
+
+def has_realignable(op: TensorOp, roles: Roles, one: Instruction, device: Device) -> bool:
+    """Whether some factor comes by longer vectors where these are put together in registers (`Copy.realigned`)."""
+    copies = matrix_stage(op, roles, MatrixPlan(one.name, 1, 1, 1, 1, 1), device).copies
+    return any(gains_by_realigning(op, op.loads()[copy.load], copy, one) for copy in copies)
 
 
 def _sum_apart(op: TensorOp, roles: Roles, one: Instruction, operands: Operands) -> bool:
@@ -296,7 +305,9 @@ def _copies(
         buffers = plan.depth if k_block else 1
         copy = Copy(number, device.backing.name, layer, depth, order, along, vector, padding, depth=buffers)
         copy = replace(copy, panel=panel, swizzle=SWIZZLE) if panel else copy
-        if plan.apart and axis in apart:
+        if plan.realigned and gains_by_realigning(op, load, copy, instruction):
+            copies.append(realigned(copy, load))
+        elif plan.apart and axis in apart:
             copies.append(replace(copy, vector=1, asynchronous=True, apart=SWIZZLE))
         else:
             copies.append(past_registers(copy, load, device) if buffers > 2 else copy)

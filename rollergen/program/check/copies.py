@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.runs import of_runs
 from rollergen.expr.tensor_op import Axis
 from rollergen.expr.values import Load
-from rollergen.expr.views import in_a_row, moved_at_once
+from rollergen.expr.views import in_a_row, moved_at_once, realignable
 from rollergen.hal.spec import Device
 from rollergen.program.check.asynchronous import check_asynchronous, check_boxes
 from rollergen.program.check.nest import layer_problem, power_of_two, refuse
 from rollergen.program.conversions import CONVERTING
 from rollergen.program.layers import REGISTERS, is_shared
 from rollergen.program.loops import OVERLAP
-from rollergen.program.rprogram import LANE, PARALLEL, Copy, Stage
+from rollergen.program.matrix import WAVEFRONT, matrix_instruction
+from rollergen.program.rprogram import LANE, PARALLEL, REALIGNED_BYTES, Copy, Stage
 from rollergen.program.windows import window_problem
 
 
@@ -67,7 +69,9 @@ def check_copy(
     if copy.runs:
         _check_runs(stage, where, copy, shape, shared)
     alone = _alone(stage, where, axes, loads[copy.load], copy, shared)
-    if source is None and copy.vector > 1 and not _needs_no_alignment(stage, axes, loads[copy.load], copy, device):
+    if copy.realigned:
+        _check_realigned(stage, where, loads[copy.load], copy, device)
+    elif source is None and copy.vector > 1 and not _needs_no_alignment(stage, axes, loads[copy.load], copy, device):
         _check_vector(stage, where, axes, alone, copy)
     if copy.asynchronous:
         check_asynchronous(stage, where, copy, loads[copy.load], first_inner, device)
@@ -234,3 +238,16 @@ def _check_vector(stage: Stage, where: str, axes: Mapping[str, Axis], load: Load
             f"{where}: vector is {copy.vector}; expected 1, as {copy.vector} elements along {copy.along} (extent "
             f"{axes[copy.along].extent}) are not always adjacent, aligned and of one guard at offset {load.offset()}",
         )
+
+
+def _check_realigned(stage: Stage, where: str, load: Load, copy: Copy, device: Device | None) -> None:
+    """Rows of 16-bit factors of a matrix instruction, on their way through the registers of threads that share them."""
+    one = None if device is None else matrix_instruction(stage, device)
+    multiplied = device is None or (one is not None and not one.is_asynchronous and one.layout != WAVEFRONT)
+    plain = (copy.asynchronous, copy.window, copy.swizzle, copy.runs, copy.every) == (False, False, 0, (), ())
+    fits = copy.vector * ITEMSIZE[load.dtype] == REALIGNED_BYTES and ITEMSIZE[load.dtype] == 2
+    if not (multiplied and plain and fits and realignable(load, copy.along) and copy.along == copy.order[-1]):
+        raise refuse(
+            stage, f"{where}: realigned with vectors of {copy.vector} {load.dtype} along {copy.along}; expected, of a "
+            f"factor of a matrix instruction, {REALIGNED_BYTES} bytes of neighbours of 16 bits, stored as they lie"
+        )  # fmt: skip

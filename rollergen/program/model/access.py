@@ -6,6 +6,8 @@ what no copy brings is read where it is used, each distinct element of the unrol
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rollergen.hal.dataclass import dataclass
@@ -28,8 +30,9 @@ from rollergen.program.windows import of_block
 class Access:
     """One kind of access of a thread.
 
-    ``role``: read | fill_read | fill_write | fill_past, through, box (see `fill_accesses`) | write | exchange
-    (between threads); ``layer``: where the address lies (the backing store's name for what goes through caches);
+    ``role``: read | fill_read | realigning_read (a vector's second piece, and what puts both together) | fill_write |
+    fill_past, through, box (see `fill_accesses`) | write | exchange (between threads); ``layer``: where the address
+    lies (the backing store's name for what goes through caches);
     ``count``: of one thread in one block; ``width_bytes`` of each; ``service``: wavefronts, or transactions where the
     layer has no banks, of one access by a warp;
     ``uses``: arithmetic instructions that each value feeds (1 folds into a memory operand);
@@ -89,11 +92,12 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     stores, stored = (parts, width // parts) if np.all(whole) else (copy.vector, operand.itemsize)
     if np.any(whole) and not np.all(whole):
         stores, stored = choose(whole, parts, stores), choose(whole, width // parts, stored)
-    return (
-        Access(copy.load, "fill_read", copy.from_layer, rounds * parts, width // parts, from_tensor,
-               tested=tested, decoded=decoded),
-        Access(copy.load, "fill_write", copy.to_layer, rounds * stores, stored, into_tile),
+    read = Access(
+        copy.load, "fill_read", copy.from_layer, rounds * parts, width // parts, from_tensor, tested=tested,
+        decoded=decoded,
     )  # fmt: skip
+    second = (replace(read, role="realigning_read", tested=0, decoded=0),) if copy.realigned else ()
+    return read, *second, Access(copy.load, "fill_write", copy.to_layer, rounds * stores, stored, into_tile)
 
 
 def turns_alone(nest: Nest, copy: Copy, shape: tuple[Number, ...]) -> Number:

@@ -168,7 +168,7 @@ def _common(stage: Stage, grid: tuple[str, ...], device: Device) -> Hashable:
 
 _OF_COPIES = attrgetter(
     "load", "from_layer", "to_layer", "along", "swizzle", "asynchronous", "window", "runs", "panel", "boxes", "every",
-    "apart",
+    "apart", "realigned",
 )
 _OF_STORES = attrgetter("streaming", "on_lines", "adds")
 _WIDTHS = attrgetter("vector", "padding", "depth")

@@ -32,7 +32,7 @@ from rollergen.program.model.waiting import (
     window_spill_accesses,
     window_spills_of,
 )
-from rollergen.program.rprogram import LANE, SERIAL, UNROLL, Copy
+from rollergen.program.rprogram import LANE, REALIGNED_BYTES, SERIAL, UNROLL, Copy
 from rollergen.program.windows import of_block
 
 
@@ -263,9 +263,11 @@ def _passing(nest: Nest, device: Device) -> tuple[Number, Number]:
 
 
 def group_registers(nest: Nest, copy: Copy) -> Number:
-    """Registers of one group on its way: of narrow elements that are stored across the direction they are read in
-    each has its own, for compilers take the vector apart where it arrives."""
+    """Registers of one group on its way: of one that is realigned both pieces; of narrow elements that are stored
+    across the direction they are read in each has its own, for compilers take the vector apart where it arrives."""
     itemsize = nest.facts.loads[copy.load].itemsize
+    if copy.realigned:
+        return 2 * REALIGNED_BYTES // 4
     if copy.along == copy.order[-1]:
         return ceil_div(copy.vector * itemsize, 4)
     return copy.vector * max(1, itemsize // 4)
