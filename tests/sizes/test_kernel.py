@@ -228,3 +228,10 @@ def test_plans_are_priced_evenly_over_all_sizes():
     assert list(two) == sorted(two) and len({each.sizes["S"] for each in two.values()}) > 100
     few = sizes_between({"B": rg.dim("B", 1, 4), "S": rg.dim("S", 1, 4)})
     assert few[4].weight == 3  # 1 x 4, 2 x 2, 4 x 1
+
+
+def test_a_product_in_float16_of_unknown_rows_is_built_for_tensor_cores():
+    rows = rg.dim("S", 1, 300)
+    product = rg.ops.matmul(rg.tensor("A", (rows, 263), "float16"), rg.tensor("B", (263, 131), "float16"))
+    kernel = rg.build(product, "v100")
+    assert any("wmma.mma" in source and "load_around(" in source for source in kernel.sources)

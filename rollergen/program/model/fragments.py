@@ -143,8 +143,9 @@ def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
     wavefront, numbers = one.layout == WAVEFRONT, reads_numbers(one)
     width, service_of = (fragment_bytes(one), _wavefront_service) if wavefront else (ROW_BYTES, _row_service)
     at_once = one.a_registers if wavefront else _REGISTERS_AT_ONCE
+    itemsize = ITEMSIZE[factor_dtype(one)]
     if numbers:
-        width, at_once = ITEMSIZE[one.dtype], ITEMSIZE[one.dtype] // 4
+        width, at_once = itemsize, itemsize // 4
     found = []
     factors = [(load, rows, one.a_registers) for load in operands.a]
     factors += [(load, columns, one.b_registers) for load in operands.b]
@@ -152,11 +153,10 @@ def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
         copy = block_copy(nest, load)
         if copy is not None:
             layer = device.layer(copy.to_layer)
-            row = [tile_shape(nest, copy, block=True)[-1]]
-            pitch = (lambda extent, copy=copy: (extent + copy.padding) * ITEMSIZE[factor_dtype(one)])
+            row = [tile_shape(nest, copy, block=True)[-1] + copy.padding]
             if numbers:
                 service_of = _along_service if copy.order[-1] == matrix_axes(nest.stage)[2] else _across_service
-            served = lambda extent, of=service_of, pitch=pitch, layer=layer: of(pitch(extent), layer, width)
+            served = lambda pitch, of=service_of, layer=layer: of(pitch * itemsize, layer, width)
             loads = steps * count * registers / at_once
             found.append(Access(load, "read", copy.to_layer, loads, width, per_distinct(served, row)))
     results = rows * columns * nest.facts.components
