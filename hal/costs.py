@@ -123,6 +123,11 @@ COSTS: Mapping[str, Cost] = {
     "keep_above": cost("fill of a set from which on none survives; linear between", neutral=1.0),
     "write_allocate": cost("1: a store reads its line first, unless it streams"),
     "warm_cache": cost("share of the data that fit the outermost cache which is there when the kernel starts (1: all)"),
+    "warm_below": cost(
+        "fill of the outermost cache (bytes that a call touches over its capacity) up to which all of it is there at "
+        "the next call (default: keep_below)",
+    ),
+    "warm_above": cost("fill of it from which on none is; linear between (default: keep_above)"),
     "walk_clocks": cost("exposed clocks of one line in a long column walk that no prefetcher follows"),
     "walk_far_clocks": cost("the same where the walked tensor exceeds half of the outermost cache"),
     "walk_far_rows": cost(
@@ -135,6 +140,10 @@ COSTS: Mapping[str, Cost] = {
     "walk_short_lines": cost(
         "lines of a piece of a row up to which a reduction that walks down more rows than those waits for each "
         "line from the outer cache",
+    ),
+    "walk_piece_clocks": cost(
+        "exposed clocks at least of one line from memory of pieces of more rows than prefetchers follow, however long "
+        "the pieces are",
     ),
     "walk_rows": cost("rows up to which a column walk is harmless"),
     "walk_sets": cost("sets of the innermost cache: a stride that reaches more of them is harmless"),

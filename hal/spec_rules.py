@@ -148,6 +148,9 @@ def survival_falls_with_fill(device: Device) -> Iterator[str]:
     below, above = costs.get("keep_below", 0.0), costs.get("keep_above", float("inf"))
     if below > above:
         yield f"costs.keep_below is {below}; expected at most keep_above, {above}"
+    below, above = costs.get("warm_below", 0.0), costs.get("warm_above", 0.0)
+    if below > above:
+        yield f"costs.warm_below is {below}; expected at most warm_above, {above}"
 
 
 def float32_is_multiplied(device: Device) -> Iterator[str]:

@@ -236,7 +236,7 @@ class _SerialMap(_Map):
         return self.tiled(
             self.along_n("lanes", LANE, (lanes,)),
             self.along_n("pn", SERIAL, (steps,)),
-            Digit("pm", m, SERIAL, (1, 8, 16, 32, 64)),
+            Digit("pm", m, SERIAL, sorted({1, 8, 16, 32, 64, min(extent, 64)})),
             limits=[limit(LONGER, "pm", lambda pm: pm <= extent)],
             streaming=True,
             as_read=True,

@@ -157,6 +157,7 @@ def test_too_much_of_something_is_told_alone():
         (["targets", 0], {"language": "cuda", "arch": "sm_90a"}, None),
         (["targets", 0], {"language": "opencl", "arch": "ada"}, None),
         (["costs", "keep_below"], 3, "costs.keep_below is 3.0; expected at most keep_above, 2.5"),
+        (["costs", "warm_below"], 1, "costs.warm_below is 1.0; expected at most warm_above, 0.0"),
     ],
 )
 def test_figures_that_contradict_each_other_are_refused(path, value, message):

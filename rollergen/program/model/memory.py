@@ -128,7 +128,11 @@ def fill_alone(lines: Number, cache: Cache) -> Number:
 
 def survival(fill: Number, costs: Costs) -> Number:
     """Share of a set's lines that are still there one iteration later."""
-    low, high = costs.keep_below, costs.keep_above
+    return surviving(fill, costs.keep_below, costs.keep_above)
+
+
+def surviving(fill: Number, low: float, high: float) -> Number:
+    """Share of the lines that survive: all up to a fill of ``low``, none from ``high`` on."""
     if high <= low:
         return choose(fill <= low, 1.0, 0.0)
     return clip((high - fill) / (high - low), 0.0, 1.0)

@@ -151,14 +151,15 @@ class ReuseAnalysis:
         self.repeating = [n for n, level in enumerate(levels) if level.axis is None or not is_one(level.trips)]
         self._moved: list[_Moved] | None = None
 
-    def columns(self, i: int) -> list[Footprint]:
+    def columns(self, i: int, blocks: bool = False) -> list[Footprint]:
         """Footprints of stream `i` after each loop over one of its axes, as one footprint of as many rows.  Where these
-        loops have one iteration each, nothing is walked: the footprint has one row."""
+        loops have one iteration each, nothing is walked: the footprint has one row.  ``blocks``: after each loop of the
+        grid, too."""
         axes, rows, levels = self.streams[i].operand.axes, self.spanned.rows[i], self.spanned.levels
         numbers = [
             n
             for n in range(self.starts[i], len(levels))
-            if levels[n].axis in axes and levels[n].position >= 0 and not is_one(levels[n].grow)
+            if levels[n].axis in axes and (blocks or levels[n].position >= 0) and not is_one(levels[n].grow)
         ]
         if not numbers:
             return []

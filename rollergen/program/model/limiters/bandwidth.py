@@ -9,7 +9,7 @@ from rollergen.program.boxes import sharing_blocks
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.fragments import share_across_rows
 from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, TAKES_TURNS, Limit
-from rollergen.program.model.memory import FILL, Stream, cache_of, survival
+from rollergen.program.model.memory import FILL, Stream, cache_of, survival, surviving
 from rollergen.program.model.moved import in_one_row
 from rollergen.program.model.nest import Nest, Waves, results_wait
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, is_one, least, most
@@ -51,11 +51,11 @@ def supply(
             lines = [lines[at] if s.load >= 0 else most(lines[at], sent) for at, s in enumerate(work.streams)]
         if layer is not device.backing:
             lines = _brought_together(nest, work, lines)
-        misses[layer.name] = lines
         last = layer is device.backing
         beyond: Number = 1.0
         if inner is not None and costs.warm_cache and (last or _keeps_for_the_next_call(device, inner, costs)):
-            beyond = _cold(_beyond(nest, inner, costs), costs.warm_cache)
+            beyond = _cold(_beyond(nest, inner, costs, last), costs.warm_cache)
+        misses[layer.name] = [amount * beyond for amount in lines] if last else lines
         used = [(s, amount) for s, amount in zip(work.streams, lines, strict=True) if not s.fills]
         reads, stores = _directions(nest, costs, used, last)
         if not is_one(beyond):
@@ -159,14 +159,17 @@ def _with_fills(device: Device, cache: MemoryLayer | None, limit: Limit, both: N
     return name, most(clocks, both / (cache.bandwidth_gb_s * 1e9 / (device.clock_mhz * 1e6))), how
 
 
-def _beyond(nest: Nest, cache: MemoryLayer, costs: Costs) -> Number:
+def _beyond(nest: Nest, cache: MemoryLayer, costs: Costs, last: bool) -> Number:
     """Share of a warm problem that a cache has not kept since the last call: what it cannot hold, or, where a spec says
-    how lines survive, what did not."""
+    how lines survive, what did not; of the ``last`` cache a spec may say it apart, as others use it as well."""
     stored = () if nest.stage.store.streaming else (nest.facts.store,)
     seen = {operand.buffer.name: operand.bytes for operand in (*nest.facts.loads, *stored)}
     total = sum(seen.values())
+    fill = total / cache.capacity_bytes
+    if last and costs.warm_above:
+        return 1 - surviving(fill, costs.warm_below, costs.warm_above)
     if costs.keep_above > costs.keep_below:
-        return 1 - survival(total / cache.capacity_bytes, costs)
+        return 1 - survival(fill, costs)
     return most(0.0, 1 - cache.capacity_bytes / total)
 
 
