@@ -40,6 +40,10 @@ COSTS: Mapping[str, Cost] = {
     "ahead_exponent": cost("the same where all tiles are staged ahead of their use (default: memory_exponent)"),
     "beside_exponent": cost("the same where matrix instructions run beside the program, too (default: ahead_exponent)"),
     "issue_per_clock": cost("instructions that one unit issues in one clock (default: one for each scheduler)"),
+    "vector_pipes": cost(
+        "pipes of a unit that multiply and add vectors: one narrower than what a pipe does in a clock takes that clock "
+        "(default: one, as wide as the instruction)",
+    ),
     "integer_per_clock": cost(
         "instructions of integer arithmetic that one unit executes in one clock, where tiles of a matrix "
         "instruction's factors are gathered, or converted from integers (default: as many as it issues)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import log2, prod
 
 import pytest
 from hypothesis import given, settings
@@ -24,12 +24,13 @@ from rollergen.program.assemble.plan import ContractionPlan
 from rollergen.program.model import predict_stage
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import facts_of
+from rollergen.program.model.limiters.arithmetic import slot_clocks
 from rollergen.program.model.moved import moved_of, nan_tests
 from rollergen.program.model.nest import nest_of
-from rollergen.program.rprogram import Loop
+from rollergen.program.rprogram import Compute, Loop
 from tests.program.hand_devices import AVX512
 from tests.program.test_model import limiters
-from tests.programs import relu
+from tests.programs import relu, softmax
 
 CPU = load_device("cpu")
 CORE = replace(CPU, execution_width=16)
@@ -135,8 +136,22 @@ def test_a_spec_says_how_many_slots_such_a_test_takes():
     nest = nest_of(stage, facts_of(stage.op), CORE)
     lane = stage.loops[-1]
     rows = nest.passed(tuple(p for p in nest.in_thread() if stage.loops[p].axis != lane.axis))
-    vectors = rows * 96 / lane.extent
-    assert slots(CORE) - slots(free) == pytest.approx(vectors * nan_tests(nest).all * costs_of(CORE).nan_slots)
+    tests = rows * (96 / lane.extent * nan_tests(nest).all + 3 * log2(lane.extent))  # of vectors, then of their halves
+    assert slots(CORE) - slots(free) == pytest.approx(tests * costs_of(CORE).nan_slots)
+
+
+@pytest.mark.parametrize(
+    ("per_clock", "pipes", "lanes", "clocks"),
+    [(1, 2, 16, 1), (1, 2, 8, 1 / 2), (1, 2, 4, 1 / 2), (2, 2, 16, 1 / 2), (2, 2, 8, 1 / 2), (1, 0, 8, 1)],
+)
+def test_vectors_no_wider_than_a_pipe_take_its_clock(per_clock, pipes, lanes, clocks):
+    """Of 16 lanes: one a clock by two pipes of 8 lanes, two by two of 16."""
+    half = tuple([replace(one, per_clock=per_clock) for one in AVX512.instructions])
+    device = replace(AVX512, instructions=half, costs=(*AVX512.costs, ("vector_pipes", pipes)))
+    stage = replace(softmax(64, 1024).stages[0], compute=Compute("vfma", lanes))
+    loops = tuple([replace(loop, extent=lanes) if loop.kind == "lane" else loop for loop in stage.loops])
+    nest = nest_of(replace(stage, loops=loops), facts_of(stage.op), device)
+    assert slot_clocks(nest, device, costs_of(device)) == clocks
 
 
 def test_a_sum_tests_for_no_nan():
