@@ -32,12 +32,14 @@ from rollergen.program.assemble.nest import ceil_div, is_batch
 from rollergen.program.assemble.plan import ContractionPlan, Size
 from rollergen.program.loops import prefetched_lines, prefetches_lines
 from rollergen.program.model import least_seconds, predict_stage, price_batch, price_stages
+from rollergen.program.model.costs import costs_of
+from rollergen.program.model.limiters.arithmetic import pipe_lanes
 from rollergen.program.model.limiters.limit import TAKES_TURNS
 from rollergen.program.rprogram import SERIAL, Stage
 from rollergen.space.contraction import MOST_WRITTEN_OUT, serial_tiles, written_out
 from rollergen.space.engine import Points, Tally, TileSpace
 from rollergen.space.rules import aligned_points, aligned_tiles
-from rollergen.tile.rules import ITEMSIZE, AlignmentRules, padding_waste, vector_lanes
+from rollergen.tile.rules import ITEMSIZE, AlignmentRules, main_instruction, padding_waste, vector_lanes
 
 _VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
 
@@ -254,14 +256,42 @@ def structures(variant: Variant, device: Device, rules: AlignmentRules) -> Itera
     lanes = vector_lanes(device, accumulator_dtype(variant.op))
     while lanes > 1 and n_extent < lanes // 2:
         lanes //= 2
+    vectors = sorted({*_VECTORS, min(ceil_div(n_extent, lanes), _VECTORS[-1])})
+    yield from _of_lanes(variant, device, rules, lanes, vectors)
+    if narrow := _narrower(variant, device, lanes):
+        yield from _of_lanes(variant, device, rules, lanes // 2, narrow)
+
+
+_LEAST_NARROW, _MOST_NARROW = 3, 8
+"""Narrower vectors of a register tile: enough for a step to keep the pipes busy, and no wider than four whole ones."""
+
+
+def _narrower(variant: Variant, device: Device, lanes: int) -> list[int]:
+    """How many vectors of half the lanes cover n with less padding than whole ones do, where pipes are no wider than
+    these (64 products of 49 x 49 x 32 on a Zen 4: 56 columns for 64)."""
+    instruction = main_instruction(device, accumulator_dtype(variant.op))
+    if variant.unrolled or variant.whole_rows or pipe_lanes(instruction, costs_of(device)) > lanes // 2:
+        return []
+    n_extent = variant.op.axis(variant.roles.n or "").extent
+    padded = lambda width: ceil_div(n_extent, width) * width
+    counts = range(_LEAST_NARROW, _MOST_NARROW + 1)
+    return [n for n in counts if padded(n * lanes // 2) < padded(lanes)]
+
+
+def _of_lanes(
+    variant: Variant, device: Device, rules: AlignmentRules, lanes: int, counts: Sequence[int]
+) -> Iterator[Structure]:
+    """Those with vectors of so many lanes; ``counts``: of vectors in a register tile."""
+    roles, n = variant.roles, variant.roles.n or ""
+    n_extent, most = variant.op.axis(n).extent, max(4, vector_lanes(device, accumulator_dtype(variant.op)) * 4 // lanes)
     must = tuple(needs_packing(variant.op, roles, lanes))
-    may = tuple(load for load in operands(variant.op, roles.n) if not is_in_panels(load, roles.n or "", lanes))
+    may = tuple(load for load in operands(variant.op, n) if not is_in_panels(load, n, lanes))
     own = _own_tiles(variant, must, lanes)
     choices = {must, may} if (roles.m is not None or must) and not variant.unrolled else {must}
     for packed in sorted(choices, key=len):
-        for vectors in sorted({*_VECTORS, min(ceil_div(n_extent, lanes), _VECTORS[-1])}):
+        for vectors in counts:
             whole = vectors == ceil_div(n_extent, lanes)
-            if vectors > 4 and (roles.m is not None or packed) and not variant.unrolled:
+            if vectors > most and (roles.m is not None or packed) and not variant.unrolled:
                 continue
             if variant.unrolled and vectors != _line_vectors(variant, ceil_div(n_extent, lanes), device):
                 continue
