@@ -213,9 +213,10 @@ def _gathered_from_halos(op: TensorOp) -> Iterator[Variant]:
 
 def _window_variants(op: TensorOp, load: Load, lanes: int) -> Iterator[Variant]:
     """Windows without reuse along other axes, taps of a column unrolled: where lines are whole vectors, a vector
-    that one tap reads is read by the next line's as well."""
+    that one tap reads is read by the next line's as well.  (Filters are such an axis where lines are more, too: they
+    are that of reuse once lines and columns are one.)"""
     pair = pad_view(op, load, lanes)
-    if pair is None or any(reuses(op, roles) for roles in contraction_roles(op)):
+    if pair is None or any(reuses(one, roles) for one in (op, pair[1]) for roles in contraction_roles(one)):
         return
     for roles in contraction_roles(pair[1]):
         if roles.taps:

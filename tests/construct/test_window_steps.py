@@ -60,3 +60,11 @@ def test_rows_that_threads_do_not_divide_cost_the_model_divisions():
 def access(stage, on, copy):
     nest = nest_of(stage, facts_of(stage.op, stage.kept_rows), on)
     return fill_accesses(nest, on, copy)[0]
+
+
+@pytest.mark.parametrize(("filters", "channels"), [(33, 17), (64, 17)])
+def test_windows_that_filters_share_unroll_no_channels(filters, channels):
+    """Fewer filters than the lines of 45, too."""
+    x, w = rg.tensor("X", (1, channels, 45, 45)), rg.tensor("W", (filters, channels, 3, 3), constant=True)
+    op = canonicalize(rg.ops.conv2d(x, w, padding=1)).tensor_ops[-1]
+    assert "padded lines" not in [one.name for one in variants(op, device("cpu"), AlignmentRules())]
