@@ -10,7 +10,7 @@ from typing import Protocol
 
 from rollergen.dropped import error_text
 from rollergen.errors import ArgumentError
-from rollergen.gate.footprint import timing
+from rollergen.gate.footprint import timing, with_temporaries
 from rollergen.gate.gate import Gate
 from rollergen.gate.memory import Array
 from rollergen.hal.spec import Device
@@ -102,14 +102,18 @@ class LocalBench:
     def confirm(self, candidate: Outcome) -> Outcome:
         start = time.perf_counter()
         try:
-            session = self._with_arrays(candidate)
-            verdict = self._gate.confirm(candidate.program, partial(self._call, session))
+            self._make_room(with_temporaries(candidate.program).total)
+            verdict = self._gate.confirm(candidate.program, partial(self._call, self._ready[candidate.rank]))
         except Exception as error:  # as in `check`
             return failed(candidate, error_text(error))
         if not verdict.passed:
             return failed(candidate, *verdict.problems)
-        checked_s = (candidate.check_s or 0.0) + time.perf_counter() - start
-        return replace(candidate, check_s=checked_s, compared=candidate.compared + verdict.compared)
+        sent, fetched = self._gate.memory.traffic.taken()
+        return replace(
+            candidate, check_s=(candidate.check_s or 0.0) + time.perf_counter() - start,
+            sent_bytes=candidate.sent_bytes + sent, fetched_bytes=candidate.fetched_bytes + fetched,
+            compared=candidate.compared + verdict.compared,
+        )  # fmt: skip
 
     def ready(self, candidate: Outcome) -> None:
         """Makes a candidate that passed elsewhere ready to be timed here."""
