@@ -226,7 +226,7 @@ def test_what_moved_is_told_in_shares_of_time_or_in_points_of_a_score(trained, d
 def test_a_verifier_that_is_released_for_a_family_is_what_auto_means(kept, tmp_path, monkeypatch):
     (tmp_path / "released").mkdir()
     (tmp_path / "released" / "gpu.json").write_bytes(kept.read_bytes())
-    monkeypatch.setattr(judge, "files", lambda package: tmp_path)
+    monkeypatch.setattr("importlib.resources.files", lambda package: tmp_path)
     assert judge.judge_of("auto", rg.load_device("v100")).identity == verifiers.load(kept).identity
     assert judge.judge_of("auto", rg.load_device("cpu")).identity == ""
 
