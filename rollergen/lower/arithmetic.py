@@ -23,7 +23,7 @@ from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Take, Unary, Value, Var
 from rollergen.hal.dataclass import dataclass
-from rollergen.hal.dtypes import WORD_OF
+from rollergen.hal.dtypes import DOTS, WORD_OF
 from rollergen.lower import maths
 from rollergen.lower.expressions import (
     Broadcast,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from rollergen.lower.place import Place
 
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_OF_ALIKE = tuple(op for (left, right), op in DOTS.items() if left == right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,9 @@ def _computed(out: Writer, scope: Scope, value: Value, repeated: Shared) -> Expr
         case Unary():
             return _unary(out, value.op, of(value.x), register_dtype(value.dtype))
         case Binary():
-            return _binary(out, value.op, of(value.a), of(value.b), register_dtype(value.dtype))
+            a, b = of(value.a), of(value.b)
+            a, b = (b, a) if _lanes_share_first(scope, value) else (a, b)
+            return _binary(out, value.op, a, b, register_dtype(value.dtype))
         case Select():
             return select(*(of(part) for part in value.children()))
         case Cast():
@@ -126,6 +129,16 @@ def _from_table(word: Expr, less: int) -> Expr | None:
         return None
     table = Build(tuple(Number(float(number - less), "float32") for number in range(16)))
     return Call("lanes_chosen", (table, word), "float32", 16)
+
+
+def _lanes_share_first(scope: Scope, value: Binary) -> bool:
+    """Whether all lanes share the first factor of a dot product of alike numbers.  That factor then stands last, as
+    compilers have an instruction broadcast no other while it reads it.  (bfloat16 300 x 300 x 300 by tiles of 12 rows
+    x one vector, on a Zen 4: 332 us with broadcasts of their own, 251 so.)"""
+    lane = scope.place.nest.lane_position
+    if scope.lane is None or lane is None or value.op not in _OF_ALIKE or not isinstance(value.a, Load):
+        return False
+    return scope.place.nest.loops[lane].axis not in value.a.axes()
 
 
 def _below_its_row(nest: Nest, value: Value) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -184,3 +185,12 @@ def test_the_gate_refuses_sums_of_half_of_the_products(fault, dtype):
             arrays["out"][...] = (a @ b).astype(numpy_dtype(dtype))
 
     assert gate.check(program, run).passed == (not fault)
+
+
+@pytest.mark.parametrize(("equation", "shared"), [("mk,kn->mn", "a"), ("mk,kn->nm", "b")])
+def test_the_factor_that_all_lanes_share_stands_last(equation, shared):
+    """Compilers have an instruction broadcast no other as it reads it."""
+    expression = rg.einsum(equation, T("A", (48, 64), "bfloat16"), T("B", (64, 48), "bfloat16"))
+    program = programs(expression, CPU)[0]
+    calls = re.findall(r"= dot_bfloat16_product\d+\(.+, (\w+)", emit(program, CPU).text)
+    assert calls and {last[0] for last in calls} == {shared}
