@@ -37,18 +37,26 @@ else:
 def _frozen(cls: type, eq: bool, options: dict[str, Any]) -> type:
     cls.__doc__ = cls.__doc__ or cls.__name__  # else `dataclasses` writes the signature there
     own = dict(vars(cls))
-    made: type = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **options)
+    derives = any(_is_frozen(base) for base in cls.__mro__[1:])  # else `dataclasses` refuses its base
+    made: type = dataclasses.dataclass(cls, init=False, repr=False, eq=False, frozen=derives, **options)
+    made.__dataclass_params__.frozen = True  # type: ignore[attr-defined]  # which classes that derive look at
     texts = {"__init__": _init_text, "__repr__": _repr_text}
     if eq:
         texts |= {"__eq__": _eq_text, "__hash__": _hash_text}
     methods: dict[str, Any] = {name: _first_call(made, name, text) for name, text in texts.items()}
-    methods |= {"__setattr__": _set, "__delattr__": _delete, "__signature__": _Signature()}
+    methods |= {"__setattr__": _set, "__delattr__": _delete}
+    methods["__signature__"] = None if "__init__" in own else _Signature()
     if options.get("slots"):  # which pickle would assign
         methods |= {"__getstate__": _state, "__setstate__": _restore}
     for name, method in methods.items():
         if own.get(name) is None:  # what the class defines stays; of one that defines __eq__, __hash__ is None
             setattr(made, name, method)
     return made
+
+
+def _is_frozen(cls: type) -> bool:
+    """Whether it is a frozen dataclass, of this module or of `dataclasses`."""
+    return "__dataclass_params__" in vars(cls) and bool(vars(cls)["__dataclass_params__"].frozen)
 
 
 Written = tuple[str, dict[str, Any]]
@@ -104,11 +112,15 @@ def _init_text(cls: type) -> Written:
 
 
 class _Signature:
-    """What `inspect.signature` and ``help`` show of a class: its fields, a factory as the default that it makes."""
+    """What `inspect.signature` and ``help`` show of a class: its fields, a factory as the default that it makes.  Of
+    what has a signature of its own, an instance that can be called or a class with another ``__init__``, that."""
 
     def __get__(self, one: Any, cls: type) -> Any:
         from inspect import Parameter, Signature
 
+        made = next(each for each in cls.__mro__ if "__init__" in vars(each))
+        if one is not None or "__dataclass_fields__" not in vars(made):
+            return None
         parameters = []
         for field in sorted((field for field in fields(cls) if field.init), key=lambda field: bool(field.kw_only)):
             kind = Parameter.KEYWORD_ONLY if field.kw_only else Parameter.POSITIONAL_OR_KEYWORD

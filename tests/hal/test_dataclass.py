@@ -92,6 +92,40 @@ def test_signatures_show_the_fields(cls):
     assert {name for name, one in shown.items() if one.default is not one.empty} == set(shown) - {"a", "low", "high"}
 
 
+def test_what_has_a_signature_of_its_own_shows_that():
+    @dataclass(frozen=True, slots=True)
+    class Called:
+        a: int
+
+        def __call__(self, x, y):
+            return x
+
+    class Sized(Checked):
+        def __init__(self, size):
+            super().__init__(0, size)
+
+    assert list(inspect.signature(Called(1)).parameters) == ["x", "y"]
+    assert list(inspect.signature(Sized).parameters) == ["size"]
+
+
+def test_classes_of_dataclasses_derive_from_ours_and_ours_from_them_if_both_are_frozen():
+    @dataclasses.dataclass(frozen=True)
+    class TheirsOfOurs(Ours):
+        e: int = 5
+
+    @dataclass(frozen=True)
+    class OursOfTheirs(Theirs):
+        e: int = 5
+
+    for cls in (TheirsOfOurs, OursOfTheirs):
+        one = cls(1, e=6)
+        assert one == cls(1, e=6) != cls(1) and one.b == "b"
+        with pytest.raises(FrozenInstanceError):
+            one.e = 7
+    with pytest.raises(TypeError, match="cannot inherit non-frozen dataclass from a frozen one"):
+        dataclass(type("Mutable", (Ours,), {}))
+
+
 @pytest.mark.parametrize(("args", "named"), [((), {}), ((1, "b", [], 2, 3), {}), ((1,), {"z": 1}), ((1,), {"a": 1})])
 def test_wrong_arguments_are_refused_as_by_a_dataclass(args, named):
     with pytest.raises(TypeError) as theirs:
