@@ -41,8 +41,8 @@ COSTS: Mapping[str, Cost] = {
     "beside_exponent": cost("the same where matrix instructions run beside the program, too (default: ahead_exponent)"),
     "issue_per_clock": cost("instructions that one unit issues in one clock (default: one for each scheduler)"),
     "vector_pipes": cost(
-        "pipes of a unit that multiply and add vectors: one narrower than what a pipe does in a clock takes that clock "
-        "(default: one, as wide as the instruction)",
+        "pipes of a unit that multiply and add vectors, together as wide as what it starts in a clock: a vector "
+        "narrower than a pipe takes that pipe for a clock (default: one, as wide as the instruction)",
     ),
     "integer_per_clock": cost(
         "instructions of integer arithmetic that one unit executes in one clock, where tiles of a matrix "
@@ -129,9 +129,11 @@ COSTS: Mapping[str, Cost] = {
     "warm_cache": cost("share of the data that fit the outermost cache which is there when the kernel starts (1: all)"),
     "warm_below": cost(
         "fill of the outermost cache (bytes that a call touches over its capacity) up to which all of it is there at "
-        "the next call (default: keep_below)",
+        "the next call; needs warm_above",
     ),
-    "warm_above": cost("fill of it from which on none is; linear between (default: keep_above)"),
+    "warm_above": cost(
+        "fill of it from which on none is; linear between (default: keep_below and keep_above hold for it, too)"
+    ),
     "walk_clocks": cost("exposed clocks of one line in a long column walk that no prefetcher follows"),
     "walk_far_clocks": cost("the same where the walked tensor exceeds half of the outermost cache"),
     "walk_far_rows": cost(
