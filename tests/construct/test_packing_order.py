@@ -52,11 +52,9 @@ def test_readers_of_panels_written_past_the_caches_agree(n, k, width):
         arrays = small_integers(program)
         found = interpret(program, arrays, SMALL)
         assert_traffic(program, found.traffic, SMALL, {})
-        (panels,) = found.outputs.values() if isinstance(found.outputs, dict) else found.outputs
-        written = run_opencl(program, arrays, SMALL)
-        (by_device,) = written.values() if isinstance(written, dict) else written
+        (panels,), (by_device,) = found.outputs.values(), run_opencl(program, arrays, SMALL).values()
         assert (panels == by_device).all()
-        weights = next(iter(arrays.values())) if isinstance(arrays, dict) else arrays[0]
+        (weights,) = arrays.values()
         for row in (0, width + 3, n - 1):
             assert (panels[row // width, :, row % width] == weights[row]).all()
         assert predict(program, SMALL).seconds > 0

@@ -4,7 +4,9 @@ import copy
 import dataclasses
 import inspect
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError, field
+from threading import Barrier
 from typing import ClassVar
 
 import pytest
@@ -181,6 +183,19 @@ def test_a_constructor_that_was_wrapped_before_the_first_instance_stays_so():
     calls, inner = [], Wrapped.__init__
     Wrapped.__init__ = lambda self, *args: (calls.append(args), inner(self, *args))[1]
     assert Wrapped(1) == Wrapped(1) and calls == [(1,), (1,)]
+
+
+def test_threads_may_make_the_first_instances_at_once():
+    for _ in range(20):
+
+        @dataclass(frozen=True, slots=True)
+        class New:
+            a: int
+
+        start = Barrier(4)
+        with ThreadPoolExecutor(4) as threads:
+            made = list(threads.map(lambda a: (start.wait(), New(a), repr(New(a)))[1:], range(4)))  # noqa: B023
+        assert made == [(New(a), repr(New(a))) for a in range(4)]
 
 
 def test_what_a_class_defines_stays():

@@ -14,6 +14,7 @@ from rollergen.measure.bench import Lost
 from rollergen.measure.isolation import IsolatedBench, Worker
 from rollergen.measure.profiler import fastest, measure_on
 from rollergen.measure.worker import Limits, Setup
+from rollergen.runtime.session import Reading
 from rollergen.store.records import status
 from tests.measure import faulty
 from tests.measure.faulty import CPU, RIGHT
@@ -80,6 +81,24 @@ def test_a_candidate_that_does_not_compile_fails_alone():
 def test_a_candidate_that_takes_more_memory_than_it_may_fails_alone():
     failed = only_the_first_fails(faulty.GREEDY, replace(LIMITS, memory_bytes=2**27))
     assert failed.ended != "time", failed.problems
+
+
+@pytest.mark.parametrize(
+    ("fault", "says", "kind"),
+    [("Y[k] = 0.0f;", "infinities and NaN: ", "wrong"), ("__builtin_trap();", "was ended by SIGILL", "launch")],
+)
+def test_the_fastest_gives_way_to_the_next_where_only_nan_shows_that_it_is_wrong(fault, says, kind):
+    class FirstIsFastest(IsolatedBench):
+        def time(self, candidate):
+            super().time(candidate)
+            return Reading(1e-3 * (1 + candidate.rank), None)
+
+    bench = FirstIsFastest(setup())
+    wrong = f"for (int k = 0; k < 1000; ++k) if (isnan(X[k])) {{ {fault} }}"
+    outcomes = measure_on(bench, faulty.sources(wrong, None), sparing=True)
+    bench.close()
+    assert [one.state for one in outcomes] == ["failed", "passed"] and fastest(outcomes) is outcomes[1]
+    assert says in outcomes[0].problems[0] and status(outcomes[0]) == kind and outcomes[0].wall_s is None
 
 
 @pytest.mark.parametrize("already_gone", [True, False])
