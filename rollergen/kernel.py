@@ -85,7 +85,9 @@ class Kernel:
     @cached_property
     def candidates(self) -> tuple[Outcome, ...]:
         """All programs of the build in the model's order, with their sources.  (``outcomes`` has them as the build left
-        them: where nothing was measured, the chosen one alone has its source.)"""
+        them: where nothing was measured, the chosen one alone has its source.)
+
+        Where they were measured, the chosen one alone was held to all of the gate's runs; ``rg.profile`` holds each."""
         from rollergen.measure.profiler import written_out
 
         return written_out(self.outcomes, self.device)

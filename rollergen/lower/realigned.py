@@ -1,7 +1,7 @@
 """Vectors that begin anywhere in memory, put together in registers on their way to a block's layer (`Copy.realigned`).
 
     fetched   the two aligned pieces of 16 bytes in which a vector lies
-    stored    the words between that it begins in and that it ends in
+    stored    the vector, from the word in which it begins to the one in which it ends
 
 The pieces are kept as they came: what puts them together would wait for them.  Where in the first one a vector begins
 follows from its place; where rows of a thread are multiples of 8 apart, that is the same for all of them and in all
@@ -24,8 +24,9 @@ from rollergen.lower.matrix_ir import LoadAround, StoreAround
 from rollergen.lower.place import Place, conjunction
 from rollergen.lower.vectors import needed, within
 from rollergen.lower.writer import Writer
+from rollergen.program.rprogram import REALIGNED_BYTES
 
-WORDS = 8
+WORDS = 2 * REALIGNED_BYTES // 4
 """Registers of 32 bits of a vector's two pieces."""
 
 

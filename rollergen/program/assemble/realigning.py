@@ -17,7 +17,7 @@ from rollergen.program.rprogram import REALIGNED_BYTES, Copy
 
 
 def gains_by_realigning(op: TensorOp, load: Load, copy: Copy, one: Instruction) -> bool:
-    """Whether vectors of a factor in 16 bits are shorter than they are where each is put together."""
+    """Whether a block's copy of a 16-bit factor has shorter vectors than those that are put together in registers."""
     itemsize = ITEMSIZE[load.dtype]
     if itemsize != 2 or one.is_asynchronous or one.layout == WAVEFRONT or copy.along != copy.order[-1]:
         return False
