@@ -163,12 +163,16 @@ class IsolatedBench:
 
     def confirm(self, candidate: Outcome) -> Outcome:
         try:
-            found: Outcome = self._asked(candidate, "confirm", candidate)
+            found = self._asked(candidate, "confirm", candidate)
         except Lost as lost:
             return replace(failed(candidate, str(lost)), ended=lost.cause)
         if found.problems:
             self._drop()
-        return found
+            return failed(candidate, *found.problems)
+        return replace(
+            candidate, check_s=found.check_s, compared=found.compared, sent_bytes=found.sent_bytes,
+            fetched_bytes=found.fetched_bytes,
+        )  # fmt: skip
 
     def time(self, candidate: Outcome) -> Reading:
         return Reading(*self._asked(candidate, "time", candidate))

@@ -95,9 +95,11 @@ def test_the_fastest_gives_way_to_the_next_where_only_nan_shows_that_it_is_wrong
 
     bench = FirstIsFastest(setup())
     wrong = f"for (int k = 0; k < 1000; ++k) if (isnan(X[k])) {{ {fault} }}"
-    outcomes = measure_on(bench, faulty.sources(wrong, None), sparing=True)
+    candidates = faulty.sources(wrong, None)
+    outcomes = measure_on(bench, candidates, sparing=True)
     bench.close()
     assert [one.state for one in outcomes] == ["failed", "passed"] and fastest(outcomes) is outcomes[1]
+    assert outcomes[1].program is candidates[1].program  # not what a process says in which candidates ran
     assert says in outcomes[0].problems[0] and status(outcomes[0]) == kind and outcomes[0].wall_s is None
 
 
