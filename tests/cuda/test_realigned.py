@@ -19,7 +19,12 @@ from rollergen.hal.load import load_device
 from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
-from rollergen.program.model import predict_stage
+from rollergen.program.model.access import fill_accesses
+from rollergen.program.model.costs import costs_of
+from rollergen.program.model.facts import facts_of
+from rollergen.program.model.limiters.issue import instructions_of_access
+from rollergen.program.model.nest import nest_of
+from rollergen.program.model.work import work_of
 from rollergen.program.serial import from_text, to_text
 from tests.agreement.readers import assert_traffic, assert_values, small_integers
 from tests.cuda.beside import compiled, on_host
@@ -169,9 +174,14 @@ def test_it_takes_no_more_registers_than_element_by_element(device):
 
 def test_the_model_counts_two_reads_and_one_write_of_a_vector():
     _, made, device = made_of("all odd")
-    even = planned(matmul(136, 264, 136), device, WMMA)
-    limits = [{one.name: one.seconds for one in predict_stage(each.stages[0], device).limiters} for each in (even, made)]
-    assert limits[0]["shared path"] < limits[1]["shared path"] and limits[0]["issue"] < limits[1]["issue"]
+    (stage,) = made.stages
+    nest, costs = nest_of(stage, facts_of(stage.op), device), costs_of(device)
+    accesses = fill_accesses(nest, device, stage.copies[0])
+    vectors = 64 * 32 // 8 // 128 * 9  # of nine tiles of 64 x 32, among 128 threads
+    roles = "fill_read", "realigning_read", "fill_write"
+    assert [(one.role, one.count, one.width_bytes) for one in accesses] == [(role, vectors, 16) for role in roles]
+    plain, second, _ = (instructions_of_access(nest, costs, work_of(nest, device, costs), one) for one in accesses)
+    assert second >= 16 > plain  # a load, 11 choices, 4 shifts
 
 
 @pytest.mark.parametrize("on", [True, False])
