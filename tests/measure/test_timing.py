@@ -88,12 +88,11 @@ def test_a_rival_that_was_quicker_gets_more_rounds_until_it_is_the_best_or_given
 
 
 def test_those_that_were_given_up_are_not_chosen_for_a_median_of_calmer_rounds():
-    drift = lambda factor: lambda number: factor * (1 + 0.1 * number)
+    times = [(1.0, 3), (1.1, 9), (1.2, 9)]
     outcomes = [replace(Outcome(rank, RIGHT, None, 1.0), wall_s=wall, rounds=rounds)
-                for rank, (wall, rounds) in enumerate([(1.0, 3), (1.1, 9), (1.2, 9)])]  # fmt: skip
-    assert fastest(outcomes) is outcomes[1]
-    found, _ = timed(drift(0.01), drift(0.0102))
-    assert quickest(found) is found[0]
+                for rank, (wall, rounds) in enumerate(times)]  # fmt: skip
+    found = [Timed(outcome, [wall] * rounds) for outcome, (wall, rounds) in zip(outcomes, times, strict=True)]
+    assert fastest(outcomes) is outcomes[1] and quickest(found) is found[1]
 
 
 def test_a_hopeless_candidate_is_timed_twice():
