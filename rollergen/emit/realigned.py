@@ -73,6 +73,7 @@ STATEMENTS = (LoadAround, StoreAround)
 
 
 def call(node: LoadAround | StoreAround) -> Call:
+    """The call of a function of this module, and the functions that it needs."""
     memory, place = SCALARS[node.pointer.dtype], (node.pointer, node.offset)
     if isinstance(node, StoreAround):
         texts = {"realign": _REALIGN}

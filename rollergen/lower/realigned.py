@@ -92,8 +92,8 @@ def _store(out: Writer, groups: Groups, load: Load, words: Element, whole: bool)
 
 
 def _vector(out: Writer, groups: Groups, load: Load, whole: bool) -> tuple[Access, Index, Expr | None]:
-    """(access to a group's first element, how many elements it lies behind a multiple of the vector, how many of the
-    vector's lie in the tensor, if they are not known to: none or fewer where that is less than 1)."""
+    """(access to a group's first element, how many elements behind a multiple of the vector's it lies, how many of the
+    vector's lie in the tensor: None where all do, 0 or less where none does)."""
     access, lane = load_access(out, groups.place, load), groups.lane.variable if groups.lane is not None else ""
     pointer = replace(access.pointer, dtype=moved_dtype(access.pointer.dtype))
     offset = access.offset.without(lane)

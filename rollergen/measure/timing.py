@@ -1,10 +1,10 @@
 """Times of candidates that can be compared: taken in alternation, in a steady state, until their order is settled.
 
 What disturbs one round disturbs all of its candidates, so they are compared round by round, with the one whose median
-is the least.  After a few rounds a rival is given up that was quicker by more than a per cent in so few of them that
-one which always is, but for chance, would be so rarely (the sign test): what is given up wrongly is about a per cent
-slower than what is chosen.  The others are timed on, the more rounds the more their times scatter.  Nothing about the
-distribution of the times is assumed, and a drift of the clock does no harm.  Long launches, which scatter by a per
+is the least.  A rival that is a per cent quicker than that one looks so in half of the rounds at least.  One that did
+in so few that this has a probability of `CHANCE` at most (the sign test) is given up; where that is wrong, what is
+chosen is about a per cent slower.  The others are timed on: the more the times scatter, the more rounds.  Nothing about
+the distribution of the times is assumed, and a drift of the clock does no harm.  Long launches, which scatter by a per
 cent, take four launches a candidate in all.
 """
 

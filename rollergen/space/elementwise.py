@@ -246,10 +246,10 @@ class _SerialMap(_Map):
         """Square tiles transposed in registers, a vector's elements a side, or a half or quarter of them where m is
         shorter; where every row of the output begins alike, and stores may bypass caches, these begin on its lines.
 
-        What a stage packs for another one has short rows, which begin on lines anyway.  Squares that follow each other
-        along the rows that are read keep to as many of these as lanes, and a product that reads what was written
-        past the caches has more to do than to wait for it (3072 x 768 in panels of 48 on a Zen 4: 836 us so, 1102
-        across, 428 past the caches)."""
+        What a stage packs for another one has short rows, which begin on lines anyway.  There squares may also follow
+        each other along the rows that are read: of these as many as lanes are walked at once, which prefetchers follow.
+        And what is large may be written past the caches, as the product that reads it computes longer than it waits
+        (3072 x 768 in panels of 48 on a Zen 4: across the rows 1102 us, along them 836, past the caches 428)."""
         lanes = self.lanes
         while lanes > max(self.m_extent, LEAST_SQUARE):
             lanes //= 2
@@ -337,7 +337,7 @@ class _SerialMap(_Map):
         return self._far_beyond() and whole and self.op.output.kind == "output"
 
     def _far_beyond(self) -> bool:
-        """Whether what is written is large beside the caches."""
+        """Whether what is written is more than an eighth of the largest cache: past it stores may then be faster."""
         output = self.op.output
         cache = max((layer.capacity_bytes for layer in self.device.layers[1:-1]), default=0)
         elements = output.elements if put_of(self.op) is None else self.op.points

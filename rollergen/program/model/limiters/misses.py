@@ -106,13 +106,12 @@ def _column_walks(
     return total
 
 
-def _pieces_of_rows(
-    device: Device, costs: Costs, work: Work, reuse: ReuseBySize, lines: list[Number]
-) -> Number:  # fmt: skip
-    """Exposed clocks of one block that sums nothing: of so many ``lines`` that each stream reads from memory those in
-    pieces of more rows, one after the other, than prefetchers follow.  These begin anew with each piece, and with each
-    page.  (Stores past the caches wait for nothing, wherever they go: rows of 64 elements, 50 MB, take 2.7 ms on a Zen
-    4 as they are written, 1.0 as they are read.)"""
+def _pieces_of_rows(device: Device, costs: Costs, work: Work, reuse: ReuseBySize, lines: list[Number]) -> Number:
+    """Exposed clocks of one block that sums nothing, of the ``lines`` that each stream reads from memory.
+
+    Where a stream reads a piece of each of more rows than prefetchers follow, one row after the other, they begin anew
+    with each piece, and with each page.  (Stores past the caches wait for nothing, wherever they go: rows of 64
+    elements, 50 MB, take 2.7 ms on a Zen 4 as they are written, 1.0 as they are read.)"""
     page = min((tlb.page_bytes for tlb in device.tlbs), default=0)
     per_line = reuse.of_line(device.backing.transaction_bytes)
     total: Number = 0
