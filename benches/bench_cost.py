@@ -1,7 +1,7 @@
 """What building costs: ``python benches/bench_cost.py``.
 
 Import time and the first build are taken in fresh processes (medians); ten sources of further shapes
-of one structure in this one, built and then found in a cache.  Nothing is compiled or run: ``profile=False``.
+of one structure in this one, built and then found in a cache.  Of these nothing is compiled or run (``profile=False``).
 
 One operator is built with its measurements: a product of 1024 x 1024 matrices in float32 on this machine's CPU, in
 fresh processes that have everything imported and the runtime open.  Cold: with an empty compiler cache; compiled
@@ -103,7 +103,7 @@ def main() -> None:
         figures = measured()
     found: list[dict[str, Any]] = [{"what": w, "seconds": s, "target_seconds": t} for w, s, t in figures]
     shares = {"process": whole("pass"), "import of NumPy": fresh("import numpy")}  # which no build does without
-    table = Table("what", "seconds", "target", "met", title="cost of building, profile=False")
+    table = Table("what", "seconds", "target", "met", title="cost of building")
     for one in found:
         met = one["met"] = one["seconds"] <= one["target_seconds"]
         table.add_row(one["what"], f"{one['seconds']:.4g}", f"{one['target_seconds']}", "yes" if met else "no")
