@@ -88,8 +88,8 @@ def _prefetches(nest: Nest) -> Number:
 
 _REALIGNING = 20
 """Instructions of a vector that is put together of two pieces, beyond those of one that lies aligned: a load, 11
-choices between words, 4 shifts by half a word.  (Products of 1025 and of 1024, whole tiles of 128 x 128 x 32 and 128 x
-256 x 32, in machine code: 21.3 for sm_70, 19.3 for sm_80.)"""
+choices between words, 4 shifts by half a word, and some four that say where it lies.  (Products of 1025 and of 1024,
+whole tiles of 128 x 128 x 32 and 128 x 256 x 32, in machine code: 21.3 for sm_70, 19.3 for sm_80.)"""
 
 _ONE_EACH = ("exchange", "ahead_read", "spill_write", "spill_read")
 
