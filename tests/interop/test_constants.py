@@ -10,7 +10,7 @@ from rollergen.runtime.device_arrays import DeviceView
 from rollergen.runtime.packed import Packed
 from tests.interop.exporter import Exporter
 
-SIDE = 64
+SIDE = 128
 
 
 @pytest.fixture(scope="module")
