@@ -120,8 +120,9 @@ class Gate:
         where ordinary ones show a fault already.
         """
         began = time.perf_counter()
-        attempt = self._attempt(program, run, number)
-        problems = self._ordinary_runs(attempt, again and running_blocks(_with_elements(program), again, self.memory))
+        whole = _with_elements(program)
+        attempt = self._attempt(whole, run, number)
+        problems = self._ordinary_runs(attempt, again and running_blocks(whole, again, self.memory))
         if not problems and not sparing:
             self._other_runs(attempt, problems)
         self._seconds += time.perf_counter() - began
@@ -132,7 +133,7 @@ class Gate:
     def confirm(self, program: RProgram, run: Run) -> Verdict:
         """Runs a candidate that passed a sparing `check` on equal and on hostile inputs."""
         problems: list[str] = []
-        attempt = self._attempt(program, run, 0)
+        attempt = self._attempt(_with_elements(program), run, 0)
         self._other_runs(attempt, problems)
         return Verdict(tuple(problems), sum(attempt.compared))
 
@@ -162,8 +163,7 @@ class Gate:
             self._revoked[self._reference.number] = text
             self._reference = None
 
-    def _attempt(self, program: RProgram, run: Run, number: int) -> _Attempt:
-        whole = _with_elements(program)
+    def _attempt(self, whole: RProgram, run: Run, number: int) -> _Attempt:
         run, program = running_blocks(whole, run, self.memory), blocks_of(whole)
         if program.temporaries:
             require(with_temporaries(program), self.memory, "this candidate")

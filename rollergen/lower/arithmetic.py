@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from rollergen.lower.place import Place
 
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-_OF_ALIKE = tuple(op for (left, right), op in DOTS.items() if left == right)
+_COMMUTING_DOTS = tuple(op for (left, right), op in DOTS.items() if left == right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +132,11 @@ def _from_table(word: Expr, less: int) -> Expr | None:
 
 
 def _lanes_share_first(scope: Scope, value: Binary) -> bool:
-    """Whether all lanes share the first factor of a dot product of alike numbers.  That factor then stands last, as
-    compilers have an instruction broadcast no other while it reads it.  (bfloat16 300 x 300 x 300 by tiles of 12 rows
-    x one vector, on a Zen 4: 332 us with broadcasts of their own, 251 so.)"""
+    """Whether all lanes share the first factor of a dot product that commutes.  It then stands last: an instruction
+    can broadcast its last operand as it loads it, and compilers do not exchange the factors.  (bfloat16 300 x 300 x 300
+    by tiles of 12 rows x one vector, on a Zen 4: 332 us with broadcasts of their own, 251 without.)"""
     lane = scope.place.nest.lane_position
-    if scope.lane is None or lane is None or value.op not in _OF_ALIKE or not isinstance(value.a, Load):
+    if scope.lane is None or lane is None or value.op not in _COMMUTING_DOTS or not isinstance(value.a, Load):
         return False
     return scope.place.nest.loops[lane].axis not in value.a.axes()
 

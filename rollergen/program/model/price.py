@@ -280,10 +280,10 @@ def norms_of(nest: Nest, device: Device, costs: Costs, work: Work, resident: Num
     mostly wait for it.  It disturbs least where threads do not wait for products, either.  (Constants: two spaces of
     products in float32, published products in float16, products by wgmma on an H200.)
 
-    Where a block stages a window, all that is computed of it waits for nothing, and the memory overlaps with what the
-    other blocks of its unit (``resident`` of them) compute.  (128 x 2 and 64 x 2 threads of an A100, 1.01 and .91 ms,
-    differ in little else.  Powers of ``resident`` from a quarter to a half rank measured convolutions of an A100 and an
-    MI50 alike.)
+    A block that has staged its window computes without waiting.  So its unit's limiters overlap as with tiles that are
+    staged ahead, and the memory overlaps the more, the more blocks are ``resident`` there.  (128 x 2 and 64 x 2 threads
+    of an A100, 1.01 and .91 ms, differ in little else.  Powers of ``resident`` from a quarter to a half rank measured
+    convolutions of an A100 and an MI50 alike.)
     """
     if costs.ahead_exponent and not is_nothing(work.window_steps):
         return Norms(costs.ahead_exponent, costs.memory_exponent * resident ** (1 / 3))
