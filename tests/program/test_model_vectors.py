@@ -25,7 +25,8 @@ from rollergen.program.model import predict_stage
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import facts_of
 from rollergen.program.model.limiters.arithmetic import slot_clocks
-from rollergen.program.model.moved import moved_of, nan_tests
+from rollergen.program.model.moved import moved_of
+from rollergen.program.model.nan_tests import nan_tests
 from rollergen.program.model.nest import nest_of
 from rollergen.program.rprogram import Compute, Loop
 from tests.program.hand_devices import AVX512

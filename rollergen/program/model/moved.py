@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.rows import losing_nan
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges, row_loop
@@ -23,6 +22,7 @@ from rollergen.program.model.fragments import exchanged_results, fragment_access
 from rollergen.program.model.levels import block_slots
 from rollergen.program.model.line_parts import saved_operations
 from rollergen.program.model.memory import Stream, lies_beside
+from rollergen.program.model.nan_tests import IN_ONE_CHAIN, loses_nan, nan_tests
 from rollergen.program.model.nest import Nest, results_wait, unbuffered
 from rollergen.program.model.numeric import Number, choose, is_nothing, most, product, whole_log2
 from rollergen.program.model.own_arrays import is_own, own_streams
@@ -190,32 +190,6 @@ def _is_alike(nest: Nest, axes: frozenset[str], position: int, loop: Loop) -> bo
     own = (p for p in nest.in_thread() if nest.loops[p].axis in axes and nest.loops[p].kind != LANE)
     outside = max(own, default=-1)
     return loop.kind == UNROLL or (loop.kind == SERIAL and position > outside and not nest.facts.op.reductions)
-
-
-class NanTests(NamedTuple):
-    """Instructions beside the one of a maximum that keeps a NaN: those that the next one waits for, and all."""
-
-    in_a_row: Number
-    all: Number
-
-
-def nan_tests(nest: Nest) -> NanTests:
-    """Of each vector of a maximum or minimum: a comparison, what joins it with the test for the larger one, and a
-    choice; of separate chains a comparison and what joins it, beside the chains.  (Rows of 81, a Zen 4: 1.4 us in two
-    chains, 3.0 in one.)"""
-    if not loses_nan(nest):
-        return NanTests(0, 0)
-    several = nest.extent(nest.stage.accumulator.separate) > 1
-    return NanTests(choose(several, 0, IN_ONE_CHAIN - 1), choose(several, 1, IN_ONE_CHAIN))
-
-
-IN_ONE_CHAIN = 3
-"""Instructions beside that of a maximum by which it keeps a NaN of either side."""
-
-
-def loses_nan(nest: Nest) -> bool:
-    """Whether a vector machine's own instruction for one of the reductions may lose a NaN."""
-    return nest.lockstep == 1 and any(losing_nan(one) for one in nest.facts.op.reductions)
 
 
 def _has_work(phase: Phase) -> bool:

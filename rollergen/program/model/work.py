@@ -18,7 +18,8 @@ from rollergen.program.model.fragments import converting_of, fragment_registers,
 from rollergen.program.model.lanes import lanes_apart, masks_loads
 from rollergen.program.model.levels import across_accesses, outer_accesses, outer_registers
 from rollergen.program.model.memory import Stream
-from rollergen.program.model.moved import Moved, PhaseReads, moved_of, nan_tests
+from rollergen.program.model.moved import Moved, PhaseReads, moved_of
+from rollergen.program.model.nan_tests import nan_tests
 from rollergen.program.model.nest import Nest, unbuffered
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, product
 from rollergen.program.model.occupancy import register_cap, spilled_registers
