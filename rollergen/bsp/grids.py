@@ -29,7 +29,7 @@ from rollergen.expr.values import Binary, Cast, Load, Value, named_combiner
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.model.costs import costs_of
-from rollergen.program.model.facts import range_of
+from rollergen.program.model.indices import range_of
 from rollergen.program.model.numeric import ceil_div
 
 Array = Any

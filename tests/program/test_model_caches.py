@@ -17,7 +17,8 @@ from rollergen.hal.load import load_device
 from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.model import predict_stage
 from rollergen.program.model.costs import Costs, costs_of
-from rollergen.program.model.facts import Operand, alignment_of, count_of, facts_of, range_of
+from rollergen.program.model.facts import Operand, facts_of
+from rollergen.program.model.indices import alignment_of, count_of, range_of
 from rollergen.program.model.limiters.bandwidth import is_one_with_tiles
 from rollergen.program.model.memory import (
     Cache,

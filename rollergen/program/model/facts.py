@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rollergen.expr.digits import kept_axes
 from rollergen.expr.dtypes import ITEMSIZE, is_float
-from rollergen.expr.index import FloorDiv, Index, Mod, linear
+from rollergen.expr.index import Index, linear
 from rollergen.expr.nibbles import low_bits
 from rollergen.expr.places import Put
 from rollergen.expr.positions import combiner_in_order
@@ -40,7 +40,8 @@ from rollergen.expr.values import (
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DOTS, in_a_word
 from rollergen.program.model.chain_work import chain_flops
-from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product
+from rollergen.program.model.indices import count_of, count_within, range_of
+from rollergen.program.model.numeric import Number, least
 from rollergen.program.model.takes import taken
 from rollergen.program.rprogram import KeptRow, Stage
 from rollergen.program.stores import read_beside
@@ -95,7 +96,7 @@ class Operand:
             return span, span
         index = self.indices[dim]
         reached = range_of(index, spans)
-        return least(reached, most), least(_count_within(index, spans, reached), most)
+        return least(reached, most), least(count_within(index, spans, reached), most)
 
     def distinct(self, dim: int, spans: Mapping[str, Number]) -> Number:
         """Distinct values of one dimension's index over a tile, at most the dimension itself."""
@@ -319,61 +320,6 @@ def _operation(node: Value, op: TensorOp | None) -> str:
         return "index"
     cast = "cast" if low_bits(node) is None else "lookup"
     return "select" if isinstance(node, Select) else cast
-
-
-def range_of(index: Index, spans: Mapping[str, Number]) -> Number:
-    """Distance from the least to the largest value, plus 1, when each axis runs over its span from a tile's start."""
-    reached: Number = 1 - sum(abs(coefficient) for _, coefficient in index.terms)
-    for atom, coefficient in index.terms:
-        if isinstance(atom, str):
-            inner = spans.get(atom, 1)
-        elif isinstance(atom, FloorDiv):
-            inner = ceil_div(range_of(atom.index, spans), atom.divisor)
-        else:
-            inner = least(range_of(atom.index, spans), atom.divisor)
-        reached = reached + abs(coefficient) * inner
-    return reached
-
-
-def count_of(index: Index, spans: Mapping[str, Number]) -> Number:
-    """Distinct values of the index over a tile: at most its range, at most the product of its atoms' counts."""
-    return _count_within(index, spans, range_of(index, spans))
-
-
-def _count_within(index: Index, spans: Mapping[str, Number], reached: Number) -> Number:
-    """`count_of` an index whose range is known."""
-    counts = []
-    for atom, _ in index.terms:
-        if isinstance(atom, str):
-            counts.append(spans.get(atom, 1))
-        elif isinstance(atom, FloorDiv):
-            counts.append(ceil_div(range_of(atom.index, spans), atom.divisor))
-        else:
-            counts.append(least(count_of(atom.index, spans), atom.divisor))
-    return least(product(counts), reached)
-
-
-def alignment_of(index: Index, steps: Mapping[str, Number]) -> Number:
-    """A number that divides every value of the index (without its constant) when axes move in multiples of `steps`."""
-    found: Number = 0
-    for atom, coefficient in index.terms:
-        if isinstance(atom, str):
-            step = steps.get(atom, 0)
-        elif isinstance(atom, Mod):
-            step = gcd(alignment_of(atom.index, steps), atom.divisor)
-        else:
-            step = 1
-        found = gcd(found, abs(coefficient) * step)
-    return found
-
-
-def divisors_of(index: Index, axis: str) -> frozenset[int]:
-    """Divisors of the divisions and remainders of `index` that `axis` runs through."""
-    found: frozenset[int] = frozenset()
-    for atom, _ in index.terms:
-        if not isinstance(atom, str) and axis in atom.index.axes():
-            found |= {atom.divisor} | divisors_of(atom.index, axis)
-    return found
 
 
 def flops_of(stage: Stage) -> int:

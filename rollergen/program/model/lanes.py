@@ -9,7 +9,8 @@ import numpy as np
 from rollergen.expr.index import Atom, Index
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.lane_windows import growing_place, window_places
-from rollergen.program.model.facts import Facts, Operand, alignment_of, divisors_of
+from rollergen.program.model.facts import Facts, Operand
+from rollergen.program.model.indices import alignment_of, divisors_of
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose, gcd, least, most, per_distinct
 from rollergen.program.rprogram import LANE

@@ -7,7 +7,8 @@ from functools import lru_cache
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import walk
-from rollergen.program.model.facts import count_of, count_operations
+from rollergen.program.model.facts import count_operations
+from rollergen.program.model.indices import count_of
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, product
 from rollergen.program.rprogram import LANE, UNROLL
