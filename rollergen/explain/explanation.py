@@ -14,7 +14,7 @@ from rollergen.gate.footprint import building, calling
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
-from rollergen.program.loops import AHEAD_BYTES, chain_lengths, panel_part, prefetches_lines
+from rollergen.program.loops import AHEAD_BYTES, asks_for_tile, chain_lengths, panel_part, prefetches_lines
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.model.prediction import predict
 from rollergen.program.model.price import StagePrediction
@@ -231,7 +231,9 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append(f"{what} fetched while this one is computed")
     if stage.store.streaming:
         said.append("stores bypass the caches")
-    if stage.store.prefetch_distance and stage.op.reductions:
+    if asks_for_tile(stage):
+        said.append("where a tile's results will be written is prefetched before its sums begin")
+    elif stage.store.prefetch_distance and stage.op.reductions:
         said.append("the result's row is prefetched before it is written")
     elif stage.store.prefetch_distance:
         said.append(f"lines are prefetched {stage.store.prefetch_distance} tiles before they are written")

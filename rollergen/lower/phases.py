@@ -27,7 +27,7 @@ from rollergen.lower.matrix_chains import write_matrix_chain
 from rollergen.lower.nan_tests import look_for_nan
 from rollergen.lower.place import Place, Registers, conjunction, is_uniform
 from rollergen.lower.positions import start_places
-from rollergen.lower.prefetching import ask_for_result, fetch_next, prefetch_lines
+from rollergen.lower.prefetching import ask_for_result, ask_for_tile, fetch_next, prefetch_lines
 from rollergen.lower.scans import write_scans
 from rollergen.lower.stores import (
     Kept,
@@ -41,7 +41,7 @@ from rollergen.lower.stores import (
 )
 from rollergen.lower.trips import first_trip
 from rollergen.lower.writer import Writer
-from rollergen.program.loops import panel_part, prefetches_lines
+from rollergen.program.loops import asks_for_tile, panel_part, prefetches_lines
 from rollergen.program.matrix_chains import is_matrix_chain
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, KeptRow
 
@@ -204,6 +204,9 @@ def _reduce(
     phase = Phase(tile_loops(nest, "spatial", "reduce", "row"), nest.numbered(used), nest.innermost, True, nest.lane)
     if nest.instruction is not None:
         return reduce_matrices(context, place, reduction)
+    tiles = asks_for_tile(nest.stage)
+    if tiles and number == 0:
+        ask_for_tile(context, place)
     levels = reductions.make_levels(out, nest, reduction)
     acc = levels[-1]
     reductions.start(out, place, levels[0])
@@ -220,7 +223,7 @@ def _reduce(
         if number == len(nest.op.reductions) - 1:
             if nest.stage.prefetch >= 0 and part is None and not prefetches_lines(nest.stage):
                 fetch_next(context, here, used)
-            if nest.stage.store.prefetch_distance:
+            if nest.stage.store.prefetch_distance and not tiles:
                 ask_for_result(context, here)
 
     part = panel_part(nest.stage)

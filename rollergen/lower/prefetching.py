@@ -13,6 +13,7 @@ from rollergen.lower.context import Context
 from rollergen.lower.expressions import Inside
 from rollergen.lower.loops import output_access, scope_of
 from rollergen.lower.place import Place
+from rollergen.lower.reductions import loops_over
 from rollergen.lower.takes import moved, of_one_lane, one_lane
 from rollergen.program.loops import (
     PanelPart,
@@ -24,6 +25,7 @@ from rollergen.program.loops import (
     prefetched_loads,
     prefetched_takes,
 )
+from rollergen.program.rprogram import UNROLL
 
 
 def fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: PanelPart | None = None) -> None:
@@ -60,6 +62,17 @@ def ask_for_result(context: Context, here: Place) -> None:
     first = here if nest.lane_position is None else here.bind({nest.lane_position: Index()})
     access = output_access(first, out)
     out.prefetch_line(access.pointer, access.offset, writing=True)
+
+
+def ask_for_tile(context: Context, place: Place) -> None:
+    """Asks for where the register tile's results will be written (`loops.asks_for_tile`), into the second cache: they
+    are written after all of its steps, whose operands the first one holds."""
+    nest, out = context.nest, context.out
+    first = place if nest.lane_position is None else place.bind({nest.lane_position: Index()})
+    vectors = tuple(p for p in nest.positions("spatial", after=nest.tile_depth) if nest.loops[p].kind == UNROLL)
+    with loops_over(out, first, vectors):
+        access = output_access(first, out)
+        out.prefetch_line(access.pointer, access.offset, near=False)
 
 
 def fetch_next_takes(context: Context, here: Place) -> None:

@@ -171,6 +171,12 @@ def prefetched_loads(stage: Stage, used: Iterable[Load]) -> tuple[Load, ...]:
     return tuple(load for load in used if axis in load.axes() and not inside & set(load.axes()))
 
 
+def asks_for_tile(stage: Stage) -> bool:
+    """Whether what is prefetched of the output (`Store.prefetch_distance`) is where a register tile's results will be
+    written, before its sums begin."""
+    return bool(stage.store.prefetch_distance and stage.op.reductions) and not stage.op.of_role("row")
+
+
 AHEAD_BYTES = 4096
 """How far ahead of their use lines are asked for along a reduction: beyond the page at whose end prefetchers of the
 hardware stop.  A row times 4096 x 4096 weights in words, four lines a step, on one core of a Zen 4: 798 us without, 740

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.serial_space import structures
+from rollergen.construct.variants import variants
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
@@ -20,10 +23,12 @@ from rollergen.program.model.limiters.issue import instructions_of
 from rollergen.program.model.nest import nest_of
 from rollergen.program.model.work import work_of
 from rollergen.program.serial import from_text, to_text
+from rollergen.tile.rules import AlignmentRules
 from tests.agreement import readers
 from tests.lower.harness import random_inputs
 from tests.program.hand_devices import AVX512
 
+RULES = AlignmentRules()
 X = rg.tensor("X", (96, 1000))
 NORM = rg.ops.layer_norm(X, (1000,))
 
@@ -100,3 +105,75 @@ def test_rows_without_a_serial_loop_ask_for_nothing():
     for device in (AVX512, rg.load_device("cortex-a53")):
         for one in construct(canonicalize(rows), device, top_k=10):
             check(one.program, device)
+
+
+PRODUCT = rg.ops.matmul(rg.tensor("x", (128, 512)), rg.tensor("w", (512, 256)))
+
+
+def tiled(rows=128, depth=512, steps=512, device=AVX512):
+    """8 rows of 2 vectors a register tile; so many steps before its sums are written."""
+    x, w = rg.tensor("x", (rows, depth)), rg.tensor("w", (depth, 256))
+    graph = canonicalize(rg.ops.matmul(x, w))
+    (op,) = graph.tensor_ops
+    made = (one for variant in variants(op, device) for one in structures(variant, device, RULES))
+    structure = next(one for one in made if not one.staged and not one.packed and (one.vectors, one.order) == (2, "ji"))
+    stage = structure.stage(structure.plan(8, min(steps, depth), 2, 2), device, RULES)
+    return replace(construct(graph, device, top_k=1)[0].program, stages=(stage,), temporaries=())
+
+
+def lines(text, what):
+    """Positions, and places in the output, of what is prefetched or stored there."""
+    return [(found.start(), found[1]) for found in re.finditer(what, text)]
+
+
+def test_a_register_tile_asks_for_all_that_it_writes_before_its_sums_begin():
+    text = emit(tiled(), AVX512).text
+    asked = lines(text, r"__builtin_prefetch\(\(const void \*\)\(size_t\)\((out_at[^)]*)\), 0, 2\)")
+    stored = lines(text, r"\*\(global float16u \*\)\((out_at[^)]*)\) =")
+    assert asked and {place for _, place in asked} == {place for _, place in stored}
+    sums = text.index("acc[", text.index("void contraction"))
+    assert asked[0][0] < sums < stored[0][0]
+
+
+def test_asking_changes_no_value_where_tiles_reach_beyond_an_axis():
+    made = tiled(61, 300)
+    inputs = random_inputs(made)
+    assert made.stages[-1].store.prefetch_distance == 1
+    check(made, AVX512)
+    got = interpret(made, inputs, AVX512).outputs["out"]
+    np.testing.assert_array_equal(got, interpret(asking_tiles(made, 0), inputs, AVX512).outputs["out"])
+
+
+def asking_tiles(made, prefetch_distance):
+    *before, last = made.stages
+    last = replace(last, store=replace(last.store, prefetch_distance=prefetch_distance))
+    return replace(made, stages=(*before, last))
+
+
+@pytest.mark.parametrize(
+    "rows, depth, asks", [(8, 512, 0), (128, 255, 0), (128, 512, 1)], ids=["in the first cache", "few steps", "beyond"]
+)
+def test_results_of_many_steps_beyond_the_first_cache_are_asked_for(rows, depth, asks):
+    (stage,) = tiled(rows, depth).stages
+    assert stage.store.prefetch_distance == asks
+
+
+@pytest.mark.parametrize("name", ["v100", "mi50"])
+def test_tiles_of_threads_ask_for_nothing(name):
+    made = program(PRODUCT, readers.device(name))
+    assert all(stage.store.prefetch_distance == 0 for stage in made.stages)
+
+
+def test_sums_that_wait_in_the_output_are_not_asked_for():
+    (stage,) = tiled(steps=128).stages
+    assert stage.accumulator.carry and stage.store.prefetch_distance == 0
+
+
+def test_each_vector_of_a_tile_costs_an_instruction():
+    made = tiled()
+    stage, counts = made.stages[-1], []
+    for one in (stage, asking_tiles(made, 0).stages[-1]):
+        nest, costs = nest_of(one, facts_of(one.op, one.kept_rows), AVX512), costs_of(AVX512)
+        counts.append(instructions_of(nest, AVX512, costs, work_of(nest, AVX512, costs)))
+    asked = 128 * 256 / 16 / stage.blocks
+    assert counts[0] - counts[1] == pytest.approx(asked, rel=0.05)

@@ -18,6 +18,7 @@ from rollergen.program.check.copies import check_copy
 from rollergen.program.check.nest import layer_problem, power_of_two, refuse
 from rollergen.program.check.scans import check_scans
 from rollergen.program.layers import REGISTERS, block_capacity, managed_bytes
+from rollergen.program.loops import asks_for_tile
 from rollergen.program.matrix import (
     COLUMNS,
     LEAST_WIDE,
@@ -198,17 +199,18 @@ def _check_lines(stage: Stage, axes: Mapping[str, Axis]) -> None:
 
 
 def _check_prefetch(stage: Stage, device: Device | None) -> None:
-    """What is prefetched is written by one thread at its next steps, or behind its last reduction of a row."""
+    """What is prefetched is written by one thread at its next steps, behind its last reduction of a row, or once a
+    register tile's sums are complete."""
     if not stage.store.prefetch_distance:
         return
     one = device is None or not device.kind.threads
-    rows = stage.store.prefetch_distance == 1 and prefetches_rows(stage)
-    if (stage.op.reductions and not rows) or stage.store.streaming or not _has_serial(stage) or not one:
+    reduces = stage.store.prefetch_distance == 1 and (asks_for_tile(stage) or prefetches_rows(stage))
+    if (stage.op.reductions and not reduces) or stage.store.streaming or not _has_serial(stage) or not one:
         raise refuse(
             stage,
             f"store.prefetch_distance is {stage.store.prefetch_distance}; expected 0, but on a device whose blocks are "
             "one thread, of a stage with a serial loop that stores through the caches and reduces nothing, or 1 of "
-            "rows with several reductions, none of which writes to the output",
+            "register tiles, or of rows with several reductions, none of which writes to the output",
         )
 
 
