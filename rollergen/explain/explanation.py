@@ -232,7 +232,7 @@ def decisions(stage: Stage, device: Device) -> list[str]:
     if stage.store.streaming:
         said.append("stores bypass the caches")
     if asks_for_tile(stage):
-        said.append("where a tile's results will be written is prefetched before its sums begin")
+        said.append("where a tile's results will be written is prefetched when its last block begins")
     elif stage.store.prefetch_distance and stage.op.reductions:
         said.append("the result's row is prefetched before it is written")
     elif stage.store.prefetch_distance:

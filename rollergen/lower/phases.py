@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Reduction
@@ -204,9 +205,6 @@ def _reduce(
     phase = Phase(tile_loops(nest, "spatial", "reduce", "row"), nest.numbered(used), nest.innermost, True, nest.lane)
     if nest.instruction is not None:
         return reduce_matrices(context, place, reduction)
-    tiles = asks_for_tile(nest.stage)
-    if tiles and number == 0:
-        ask_for_tile(context, place)
     levels = reductions.make_levels(out, nest, reduction)
     acc = levels[-1]
     reductions.start(out, place, levels[0])
@@ -223,7 +221,7 @@ def _reduce(
         if number == len(nest.op.reductions) - 1:
             if nest.stage.prefetch >= 0 and part is None and not prefetches_lines(nest.stage):
                 fetch_next(context, here, used)
-            if nest.stage.store.prefetch_distance and not tiles:
+            if nest.stage.store.prefetch_distance and not asks_for_tile(nest.stage):
                 ask_for_result(context, here)
 
     part = panel_part(nest.stage)
@@ -231,6 +229,9 @@ def _reduce(
         phase = replace(phase, before=((part.depth, lambda here: fetch_next(context, here, used, part)),))
     elif prefetches_lines(nest.stage):
         phase = replace(phase, before=((nest.stage.prefetch + 1, lambda here: prefetch_lines(context, here)),))
+    if asks_for_tile(nest.stage):
+        block = (nest.stage.accumulator.flush[-1], partial(ask_for_tile, context))
+        phase = replace(phase, before=(*phase.before, block))
     if acc.tests is not None:
         together = lambda here: look_for_nan(out, here, acc.tests)
         phase = replace(phase, after=((acc.separate[0], together), *phase.after))

@@ -12,7 +12,7 @@ from rollergen.lower.arithmetic import evaluate
 from rollergen.lower.context import Context
 from rollergen.lower.expressions import Inside
 from rollergen.lower.loops import output_access, scope_of
-from rollergen.lower.place import Place
+from rollergen.lower.place import Place, when_all
 from rollergen.lower.reductions import loops_over
 from rollergen.lower.takes import moved, of_one_lane, one_lane
 from rollergen.program.loops import (
@@ -25,7 +25,7 @@ from rollergen.program.loops import (
     prefetched_loads,
     prefetched_takes,
 )
-from rollergen.program.rprogram import UNROLL
+from rollergen.program.rprogram import SERIAL, UNROLL
 
 
 def fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: PanelPart | None = None) -> None:
@@ -65,14 +65,17 @@ def ask_for_result(context: Context, here: Place) -> None:
 
 
 def ask_for_tile(context: Context, place: Place) -> None:
-    """Asks for where the register tile's results will be written (`loops.asks_for_tile`), into the second cache: they
-    are written after all of its steps, whose operands the first one holds."""
+    """Asks for where the register tile's results will be written, if the block of its sums that begins here is the last
+    one (`loops.asks_for_tile`)."""
     nest, out = context.nest, context.out
+    blocks = range(nest.tile_depth, nest.stage.accumulator.flush[-1])
+    outside = [p for p in blocks if nest.loops[p].kind == SERIAL and nest.loops[p].extent > 1]
     first = place if nest.lane_position is None else place.bind({nest.lane_position: Index()})
     vectors = tuple(p for p in nest.positions("spatial", after=nest.tile_depth) if nest.loops[p].kind == UNROLL)
-    with loops_over(out, first, vectors):
+    last = [Inside(place.point[p], nest.loops[p].extent - 1, None) for p in outside]
+    with when_all(out, last), loops_over(out, first, vectors):
         access = output_access(first, out)
-        out.prefetch_line(access.pointer, access.offset, near=False)
+        out.prefetch_line(access.pointer, access.offset, near=True)
 
 
 def fetch_next_takes(context: Context, here: Place) -> None:

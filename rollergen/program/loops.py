@@ -173,8 +173,8 @@ def prefetched_loads(stage: Stage, used: Iterable[Load]) -> tuple[Load, ...]:
 
 def asks_for_tile(stage: Stage) -> bool:
     """Whether what is prefetched of the output (`Store.prefetch_distance`) is where a register tile's results will be
-    written, before its sums begin."""
-    return bool(stage.store.prefetch_distance and stage.op.reductions) and not stage.op.of_role("row")
+    written, when the last block of its sums begins."""
+    return bool(stage.store.prefetch_distance and stage.accumulator.flush) and not stage.op.of_role("row")
 
 
 AHEAD_BYTES = 4096

@@ -26,8 +26,9 @@ class Store:
     ``prefetch_distance``: before a tile of the unrolled and lane loops is computed, the lines are prefetched in which
     its vectors begin so many iterations of the innermost serial loop later: stores of a tile come at once, and would
     wait for their lines together.  In a stage with reductions it is 0 or 1.  Of rows with several reductions: the last
-    one prefetches, at each point, where the row's result there will be written.  Of register tiles: where a tile's
-    results will be written is prefetched before its sums begin.  Nothing is read or written by that.
+    one prefetches, at each point, where the row's result there will be written.  Of register tiles whose sums are
+    added up in blocks: where a tile's results will be written is prefetched when its last block begins.  Nothing is
+    read or written by that.
 
     ``across_rows``: of a matrix instruction, whose threads have results of 8 rows at once: those of a column exchange
     theirs first, so that all threads of an execution width store neighbours in one row (`matrix.ROWS`).

@@ -7,6 +7,7 @@ k steps | taps | register tile | lanes``; a GPU has no panels, a CPU no threads 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
@@ -89,34 +90,30 @@ def contraction_stage(
         compute=Compute(instruction_for(op, device, dtype).name, plan.lanes),
         accumulator=Accumulator(at_loop, dtype, carry=carry),
         copies=copies,
-        store=Store(vector=_store_vector(op, roles, plan), prefetch_distance=_asks(op, loops, carry, device, rules)),
+        store=Store(vector=_store_vector(op, roles, plan)),
         guards=tuple([(axis, guard if axis in spatial_axes else "mask") for axis in over]),
         block_order=BlockOrder(plan.group_rows if swizzled else 0),
     )
     reused = reuses(op)
     waiting = reused and device.kind.threads and not panels and fits_output(op)
-    return in_blocks(stage, longest_chain(stage, device, reused=reused), waiting=waiting)
+    blocks = in_blocks(stage, longest_chain(stage, device, reused=reused), waiting=waiting)
+    return _asking(blocks, device, rules)
 
 
-_LEAST_STEPS = 256
-"""Steps of a register tile beside which asking for its results costs nothing: a depthwise convolution of 9 taps takes
-1.04 times as long, averages of 3 x 3 1.02, 1 x 1 convolutions of 96 channels 1.01."""
+def _asking(stage: Stage, device: Device, rules: AlignmentRules) -> Stage:
+    """The stage with the results of each register tile asked for while its last block of terms is added up, where they
+    lie beyond the first cache of a block of one thread: its stores come at once, and would wait for their lines one
+    after the other.  Sums that wait in the output are read back from near.
 
-
-def _asks(op: TensorOp, loops: Sequence[Loop], carry: bool, device: Device, rules: AlignmentRules) -> int:
-    """1 where the results of a block of one thread lie beyond its first cache: stores of a register tile come at once,
-    and would wait for their lines together.  Sums that wait in the output are read back from near.
-
-    (One core of a Zen 4, 128 rows times weights of the call's constants, time with for without: 768 to 768 .97, to
-    2304 .97, to 3072 .96, with gelu .97.  Of sums that wait: 3072 to 768 .996, a 1 x 1 convolution 1.05.)
+    (One core of a Zen 4, 128 rows times 768 x N constants, time with for without: to 768 1.00, to 2304 .97, to 3072
+    .97, with gelu .99.  Of sums that wait: 3072 to 768 .996, a 1 x 1 convolution 1.05.)
     """
+    op, waits = stage.op, stage.accumulator.carry or not stage.accumulator.flush
     first = next((layer for layer in device.layers[:-1] if not layer.managed), None)
-    if first is None or device.kind.threads or carry or not rules.shapes.prefetch:
-        return 0
-    points = lambda *roles: prod(axis.extent for role in roles for axis in op.of_role(role))
-    size = points("spatial") * ITEMSIZE[op.output.dtype]
-    long = points("reduce") >= _LEAST_STEPS and any(loop.kind == SERIAL for loop in loops)
-    return int(size > first.capacity_bytes and long)
+    if first is None or device.kind.threads or waits or not rules.shapes.prefetch:
+        return stage
+    size = prod(axis.extent for axis in op.of_role("spatial")) * ITEMSIZE[op.output.dtype]
+    return replace(stage, store=replace(stage.store, prefetch_distance=int(size > first.capacity_bytes)))
 
 
 def _has_k_blocks(plan: ContractionPlan, op: TensorOp, roles: Roles) -> bool:

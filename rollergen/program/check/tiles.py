@@ -199,8 +199,8 @@ def _check_lines(stage: Stage, axes: Mapping[str, Axis]) -> None:
 
 
 def _check_prefetch(stage: Stage, device: Device | None) -> None:
-    """What is prefetched is written by one thread at its next steps, behind its last reduction of a row, or once a
-    register tile's sums are complete."""
+    """What is prefetched is written by one thread at its next steps, behind its last reduction of a row, or behind
+    the last block of a register tile's sums."""
     if not stage.store.prefetch_distance:
         return
     one = device is None or not device.kind.threads
@@ -210,7 +210,8 @@ def _check_prefetch(stage: Stage, device: Device | None) -> None:
             stage,
             f"store.prefetch_distance is {stage.store.prefetch_distance}; expected 0, but on a device whose blocks are "
             "one thread, of a stage with a serial loop that stores through the caches and reduces nothing, or 1 of "
-            "register tiles, or of rows with several reductions, none of which writes to the output",
+            "register tiles whose sums have blocks, or of rows with several reductions, none of which writes to the "
+            "output",
         )
 
 
