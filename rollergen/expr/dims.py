@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field
@@ -152,6 +152,18 @@ def joined(several: Iterable[Mapping[str, Dim]]) -> dict[str, Dim]:
     return every
 
 
+def refuse_ranks(name: str, shapes: Sequence[tuple[Mapping[str, int], Sequence[int]]]) -> None:
+    """Raises ExpressionError where the shapes that something has at sizes differ in their number of dimensions."""
+    (sizes, largest) = shapes[-1]
+    for at, shape in shapes:
+        if len(shape) != len(largest):
+            said = lambda sizes: ", ".join(f"{dim} is {size}" for dim, size in sizes.items())
+            raise ExpressionError(
+                f"{name} has {len(shape)} dimensions where {said(at)}, and {len(largest)} where {said(sizes)}; "
+                "expected as many at all sizes (to squeeze an axis, give its number)"
+            )
+
+
 class Sized:
     """An expression, or an axis, with dims: what is made for each sizes, and for the largest already."""
 
@@ -175,8 +187,11 @@ class Sized:
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Numbers, and where they follow from sizes, extents."""
-        least = self.at({name: one.low for name, one in self.dims.items()})
+        """Numbers, and where they follow from sizes, extents.  Raises ExpressionError where the smallest sizes have
+        another number of dimensions than the largest."""
+        low, high = ({name: getattr(one, end) for name, one in self.dims.items()} for end in ("low", "high"))
+        least = self.at(low)
+        refuse_ranks("the expression", [(low, least.shape), (high, self._largest.shape)])
         pairs = zip(least.shape, self._largest.shape, strict=True)
         return tuple(self._extent(n, few, many) for n, (few, many) in enumerate(pairs))
 

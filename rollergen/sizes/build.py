@@ -9,7 +9,7 @@ from typing import Any
 from rollergen.dropped import collected_drops, drop, drop_notes
 from rollergen.emit import Source
 from rollergen.errors import ArgumentError, CheckFailedError, ExpressionError, RollergenError, shown
-from rollergen.expr.dims import Dim, Sized, joined
+from rollergen.expr.dims import Dim, Sized, joined, refuse_ranks
 from rollergen.expr.dtypes import described
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
@@ -105,8 +105,11 @@ def _checked_extra(
 
 
 def _graphs(expression: Expression, device: Device) -> list[tuple[dict[str, int], Graph]]:
-    """The expression at `differing_sizes`."""
-    return [(sizes, expression.graph(sizes, device)) for sizes in differing_sizes(expression.dims)]
+    """The expression at `differing_sizes`.  Raises ExpressionError where an output's number of dimensions differs."""
+    graphs = [(sizes, expression.graph(sizes, device)) for sizes in differing_sizes(expression.dims)]
+    for position, buffer in enumerate(graphs[-1][1].outputs):
+        refuse_ranks(buffer.name, [(sizes, graph.outputs[position].shape) for sizes, graph in graphs])
+    return graphs
 
 
 def differing_sizes(dims: Mapping[str, Dim]) -> list[dict[str, int]]:

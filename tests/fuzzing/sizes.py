@@ -47,7 +47,7 @@ def sized(recipe: Recipe, seed: int) -> SizedRecipe | None:
     for known in random.sample(sorted(extents), len(extents)):
         found = SizedRecipe(recipe, known, random.choice([1, 2, known // 2]), known + random.choice([0, 1, 9]))
         try:
-            told = any(isinstance(output, Sized) for output in found.opened.outputs())
+            told = [output.shape for output in found.opened.outputs() if isinstance(output, Sized)]
             for size in found.sizes():
                 found.at(size).outputs()
         except RollergenError:

@@ -71,3 +71,14 @@ def test_what_is_no_dim_is_refused(make, said):
 def test_expressions_without_dims_are_ordinary_tensors():
     assert isinstance(rg.ops.relu(rg.tensor("x", (3, 4))), rg.Tensor)
     assert np.prod(rg.tensor("x", (3, 4)).shape) == 12
+
+
+def test_a_number_of_dimensions_that_depends_on_a_size_is_refused():
+    x = rg.tensor("x", (rg.dim("S", 1, 14), 16))
+    squeezed = rg.ops.squeeze(x)
+    told = "1 dimensions where S is 1, and 2 where S is 14; expected as many at all sizes"
+    with pytest.raises(ExpressionError, match=f"the expression has {told}"):
+        _ = squeezed.shape
+    with pytest.raises(ExpressionError, match=told):
+        rg.build(squeezed + 1, "v100")
+    assert rg.ops.squeeze(rg.tensor("y", (rg.dim("S", 2, 14), 1, 16))).shape[1] == 16
