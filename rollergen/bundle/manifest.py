@@ -179,7 +179,7 @@ def _tolerance(program: RProgram) -> dict[str, Any]:
     outputs = {
         b.name: {
             "variance": known[b.name].variance,
-            "steps": known[b.name].steps,
+            "steps": known[b.name].absolute,
             "unit_roundoff": unit_roundoff(b.dtype),
         }
         for b in program.outputs

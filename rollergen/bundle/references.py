@@ -90,7 +90,7 @@ def _self_test(
         want = np.atleast_1d(np.asarray(oracle(arrays, buffer.name, where), dtype=np.float64))
         accuracy = known[buffer.name]
         variance = 0.0 if magnitude is not None else accuracy.variance
-        allowed = allowed_error(want, variance, buffer.dtype, accuracy.steps)
+        allowed = allowed_error(want, variance, buffer.dtype, accuracy.absolute)
         if not variance and is_float(buffer.dtype):
             want = want.astype(numpy_dtype(buffer.dtype)).astype(np.float64)
         offsets = np.ravel_multi_index(where, buffer.shape) if buffer.shape else np.zeros(1, np.int64)

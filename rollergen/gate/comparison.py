@@ -54,7 +54,7 @@ class Comparison:
         scale = None
         if trial.absolute:
             scale = self.wanted({name: np.abs(array) for name, array in trial.pristine.items()}, buffer, where)
-        steps = 0.0 if judged else accuracy.steps
+        steps = accuracy.flushed if judged else accuracy.absolute
         wrong = differences(values, want, accuracy.variance, buffer.dtype, is_exact(trial, facts), steps, scale)
         if facts.signed and is_float(buffer.dtype):
             wrong |= (values == 0) & (want == 0) & (np.signbit(values) != np.signbit(want))

@@ -66,7 +66,7 @@ def compare(
         where = points[buffer.name]
         want = np.asarray(oracle(inputs, buffer.name, where), dtype=np.float64)
         known = accuracy[buffer.name]
-        wrong = differences(np.asarray(result[where]), want, known.variance, buffer.dtype, False, known.steps)
+        wrong = differences(np.asarray(result[where]), want, known.variance, buffer.dtype, False, known.absolute)
         compared += wrong.size
         if wrong.any():
             problems.append(f"{int(wrong.sum())} of {wrong.size} compared elements of {buffer.name} are wrong")

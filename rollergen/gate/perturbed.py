@@ -32,7 +32,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rollergen.expr.arithmetic import applied, converted, wide
@@ -42,7 +41,7 @@ from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.reductions import Reduce, Scan, free_axes
 from rollergen.expr.reference import Evaluation, points_of
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
-from rollergen.gate.tolerance import CONFIDENCE, unit_roundoff
+from rollergen.gate.tolerance import CONFIDENCE, smallest_normal, unit_roundoff
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DTYPES
 from rollergen.program.loops import LONGEST
@@ -73,7 +72,7 @@ def within_rounding(
     wants = np.atleast_1d(np.asarray(want, np.float64))
     farthest, same = np.zeros(wants.shape), np.zeros(wants.shape, bool)
     unit = unit_roundoff(dtype)
-    tiny = float(ml_dtypes.finfo(dtype).tiny) if unit else 0.0
+    tiny = smallest_normal(dtype)
     centre = wants.copy()
     for number, amplitude in enumerate(AMPLITUDES):
         with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ where ``variance`` sums (units * u)^2 over the operations behind one element and
 those of the output's dtype.  Operations that round nothing (loads, max, min, select, casts to a
 wider dtype) contribute nothing, so copies must match exactly.  ``steps`` is not 0 where a rounded
 value is made whole (floor, round, a cast to integers) or compared: next to a jump the result may
-fall on either side of it.
+fall on either side of it.  It also counts the terms of sums whose products may each be flushed to zero.
 
 Relative to the results' size that is too little where much larger values cancel, and next to jumps it cannot tell
 which; what it refuses is held to the errors of its own computation (`perturbed.py`) before it is called wrong.
@@ -66,6 +66,11 @@ def unit_roundoff(dtype: str) -> float:
     return 2.0 ** -DTYPES[dtype].significant if is_float(dtype) else 0.0
 
 
+def smallest_normal(dtype: str) -> float:
+    """The smallest number that is not denormal; 0 for integers."""
+    return float(ml_dtypes.finfo(dtype).tiny) if is_float(dtype) else 0.0
+
+
 def largest_exact(dtype: str) -> float:
     """The magnitude up to which whole numbers, and so their sums below it, are exact in the dtype."""
     return 2.0 ** DTYPES[dtype].significant - (not is_float(dtype))
@@ -75,12 +80,19 @@ def largest_exact(dtype: str) -> float:
 class Accuracy:
     """``variance``: squared relative error behind one value; ``magnitude``: the largest absolute
     value if it is certainly a whole number held exactly, else infinity; ``steps``: absolute error by
-    which it may have jumped; ``whole``: whether it is a whole number, whatever its size."""
+    which it may have jumped; ``whole``: whether it is a whole number, whatever its size; ``flushed``:
+    absolute error of the denormal numbers that may have been taken for zeros on the way, in sums."""
 
     variance: float
     magnitude: float
     steps: float = 0.0
     whole: bool = False
+    flushed: float = 0.0
+
+    @property
+    def absolute(self) -> float:
+        """Absolute error beside that of roundings."""
+        return self.steps + self.flushed
 
     def held_in(self, dtype: str) -> Accuracy:
         return self if self.magnitude <= largest_exact(dtype) else replace(self, magnitude=math.inf)
@@ -162,7 +174,8 @@ def _inexact(variance: float) -> Accuracy:
 def _widest(parts: Iterable[Accuracy], variance: float = 0.0) -> Accuracy:
     parts = tuple(parts)
     largest, steps = max(p.magnitude for p in parts), max(p.steps for p in parts)
-    return Accuracy(variance + max(p.variance for p in parts), largest, steps, all(p.whole for p in parts))
+    whole, flushed = all(p.whole for p in parts), max(p.flushed for p in parts)
+    return Accuracy(variance + max(p.variance for p in parts), largest, steps, whole, flushed)
 
 
 def _factor(value: Value) -> float:
@@ -201,7 +214,8 @@ def _binary(op: str, a: Accuracy, b: Accuracy, dtype: str) -> Accuracy:
         most = largest_exact(dtype)
         return Accuracy(both, most, most if both or a.steps or b.steps else 0.0, True)
     if op in ("add", "sub"):
-        return Accuracy(both, a.magnitude + b.magnitude, a.steps + b.steps, a.whole and b.whole).rounded(dtype)
+        flushed, whole = a.flushed + b.flushed, a.whole and b.whole
+        return Accuracy(both, a.magnitude + b.magnitude, a.steps + b.steps, whole, flushed).rounded(dtype)
     return _inexact(both).rounded(dtype, PRIMITIVES[op].ulps)
 
 
@@ -223,8 +237,11 @@ def _reduce(reduction: Reduction, length: int, scope: _Scope, terms: int) -> tup
         dtype = reduction.bodies[0].dtype
         added = _of_sum(length, terms) * unit_roundoff(dtype) ** 2
         root = math.sqrt(length)  # jumps are as independent as roundings
+        lost = length * smallest_normal(dtype)
         return tuple(
-            Accuracy(one.variance + added, length * one.magnitude, root * one.steps, one.whole).held_in(dtype)
+            Accuracy(
+                one.variance + added, length * one.magnitude, root * one.steps, one.whole, lost if one.variance else 0.0
+            ).held_in(dtype)
             for one in bodies
         )
     step = tuple(scope.of(value) for value in reduction.combiner.combine)
@@ -354,7 +371,7 @@ def allowed_error(
 def allowance(variance: float, dtype: str) -> tuple[float, float, float]:
     """Factors of the formula at the head of this module: (of the scale, of the want's own size, the tiny one)."""
     unit = unit_roundoff(dtype)
-    tiny = float(ml_dtypes.finfo(dtype).tiny) if unit and (variance or dtype != "float64") else 0.0
+    tiny = smallest_normal(dtype) if variance or dtype != "float64" else 0.0
     return CONFIDENCE * math.sqrt(variance), unit, tiny
 
 

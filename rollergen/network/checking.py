@@ -39,7 +39,7 @@ def layer_check(step: Step, kernel: Kernel, arrays: Mapping[str, np.ndarray], re
     want = np.asarray(oracle(named, buffer.name, points)).reshape(-1)
     got = result[points].reshape(-1)
     accuracy = program_accuracies(program)[buffer.name]
-    wrong = differences(got, want, accuracy.variance, buffer.dtype, False, accuracy.steps)
+    wrong = differences(got, want, accuracy.variance, buffer.dtype, False, accuracy.absolute)
     if wrong.any():
         at = tuple(axis[wrong] for axis in points)
         wrong[wrong] = ~oracle.within_rounding(named, buffer.name, at, got[wrong], want[wrong])

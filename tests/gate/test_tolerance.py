@@ -67,6 +67,20 @@ def test_a_sum_that_lacks_one_term_fails_nearly_everywhere(length):
     assert differences(short.astype(np.float32), want, variance(dot(length)), F32, exact=False).mean() > 0.9
 
 
+def test_each_product_of_a_sum_may_be_flushed_to_zero():
+    """As instructions of AVX512-BF16 do, and compilers for GPUs where denormal numbers count as zeros."""
+    known = accuracies((dot(3),), inputs_of(dot(3)))["S"]
+    tiny = float(np.finfo(F32).tiny)
+    got, want = np.zeros(2, np.float32), np.array([2.99, 4.01]) * tiny  # one more for the sum itself
+    assert differences(got, want, known.variance, F32, False, known.absolute).tolist() == [False, True]
+
+
+def test_a_sum_of_what_is_read_as_it_is_loses_no_denormal_number():
+    x, k = rg.tensor("x", (64, 10)), rg.reduce_axis("k", 10)
+    (total,) = canonicalize(rg.compute((64,), lambda i: rg.sum(x[i, k], axis=k), name="S")).tensor_ops
+    assert accuracies((total,), (x.buffer,))["S"].absolute == 0.0
+
+
 def test_narrow_operands_accumulated_widely_have_the_wide_variance():
     assert variance(dot(100, "float16", F32)) == variance(dot(100)) == 101 * unit_roundoff(F32) ** 2
 
