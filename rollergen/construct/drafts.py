@@ -1,8 +1,9 @@
 """The best drafts of a serial space, by branch and bound over batches of plans.
 
 A price has a part that is cheap to find, what a unit does by itself, and which no other part lessens: points whose
-cheap part alone exceeds what the best drafts take in all are never priced.  What is found is what pricing every point
-would find, ties included.
+cheap part alone exceeds what the best drafts take in all are never priced.  Nor are those that exceed it with what the
+next cache delivers, which is found for the others first.  What is found is what pricing every point would find, ties
+included.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ class Drafted(NamedTuple):
 class Draftable(NamedTuple):
     """All plans of one structure.
 
-    ``plan`` has the arrays of `SIZES`; ``bounds``: seconds that each plan takes at least; ``exactly(plan, limit)``:
-    seconds of a batch, of which those beyond the limit may be any beyond it; ``beside()``: seconds of what runs beside
-    each plan."""
+    ``plan`` has the arrays of `SIZES`; ``bounds``: seconds that each plan takes at least; ``nearer(plan)``: higher
+    bounds of a batch, at half the cost of prices; ``exactly(plan, limit)``: seconds of a batch, of which those beyond
+    the limit may be any beyond it; ``beside()``: seconds of what runs beside each plan."""
 
     plan: ContractionPlan
     bounds: np.ndarray
+    nearer: Callable[[ContractionPlan], np.ndarray]
     exactly: Prices
     beside: Callable[[], float]
 
@@ -92,15 +94,18 @@ def _drafts(space: Draftable, number: int, each: int, limit: float) -> list[Draf
     if not (space.bounds <= limit).any():
         return []
     beside = space.beside()
-    seconds = np.full(len(space.bounds), np.inf)
-    left = np.flatnonzero(space.bounds + beside <= limit)
+    seconds, bounds = np.full(len(space.bounds), np.inf), space.bounds.copy()
+    left = np.flatnonzero(bounds + beside <= limit)
     if len(left) > 2 * _FIRST:
-        first = np.sort(left[np.argsort(space.bounds[left], kind="stable")[:_FIRST]])
+        bounds[left] = space.nearer(plans_at(space.plan, left))
+        left = left[bounds[left] + beside <= limit]
+    if len(left) > 2 * _FIRST:
+        first = np.sort(left[np.argsort(bounds[left], kind="stable")[:_FIRST]])
         seconds[first] = space.exactly(plans_at(space.plan, first), limit - beside) + beside
         own = np.sort(seconds[first])[each - 1]
         limit = min(limit, beyond(float(own)))
         left = np.setdiff1d(left, first, assume_unique=True)
-        left = left[space.bounds[left] + beside <= limit]
+        left = left[bounds[left] + beside <= limit]
     if len(left):
         seconds[left] = space.exactly(plans_at(space.plan, left), limit - beside) + beside
     return [

@@ -132,9 +132,9 @@ def _draftable(structure: Structure, points: Points, device: Device, rules: Alig
     def exactly(plan: ContractionPlan, limit: float) -> np.ndarray:
         return price_batch(structure.stage(plan, device, rules), device, limit).seconds
 
-    bounds = least_seconds(structure.stage(plan, device, rules), device)
+    bounds = lambda plan, nearest: least_seconds(structure.stage(plan, device, rules), device, nearest)
     beside = lambda: structure.packing.copy_seconds(device)
-    return Draftable(plan, bounds, exactly, beside)
+    return Draftable(plan, bounds(plan, 0), lambda plan: bounds(plan, 1), exactly, beside)
 
 
 def _sparing(found: list[Structure], rules: AlignmentRules) -> list[Structure]:

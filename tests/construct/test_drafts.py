@@ -34,7 +34,8 @@ def of_every_point(spaces, each, count):
     found = []
     for number, space in enumerate(spaces):
         seconds = np.broadcast_to(space.exactly(space.plan, np.inf) + space.beside(), space.bounds.shape)
-        assert (space.bounds + space.beside() <= seconds).all()
+        nearer = space.nearer(space.plan)
+        assert (space.bounds <= nearer).all() and (nearer + space.beside() <= seconds).all()
         found += [
             Drafted(rounded(float(seconds[at])), number, plans_at(space.plan, int(at))) for at in lowest(seconds, each)
         ]
@@ -67,9 +68,9 @@ def test_the_price_of_a_draft_is_that_of_its_stages(name):
 
 
 def test_ties_fall_by_theplans_at_text_then_by_the_structure():
-    sizes = np.arange(1, 5)
+    sizes, ones = np.arange(1, 5), lambda one: np.ones(np.shape(one.rm))
     plan = ContractionPlan(rm=sizes, kc=sizes, pm=sizes, pn=sizes)
-    flat = Draftable(plan, np.zeros(4), lambda one, limit: np.ones(np.shape(one.rm)), lambda: 0.0)
+    flat = Draftable(plan, np.zeros(4), ones, lambda one, limit: ones(one), lambda: 0.0)
     first, second, third = drafted([flat, flat], 2, 3)
     assert [(one.plan.rm, one.structure) for one in (first, second, third)] == [(1, 0), (1, 1), (2, 0)]
     assert isinstance(first.plan.rm, int)
@@ -84,13 +85,29 @@ def test_many_points_are_priced_in_two_rounds():
         asked.append(len(one.rm))
         return one.rm * 1.0
 
-    (best,) = drafted([Draftable(plan, sizes * 0.9, exactly, lambda: 0.0)], 1, 1)
+    (best,) = drafted([Draftable(plan, sizes * 0.9, lambda one: one.rm * 0.9, exactly, lambda: 0.0)], 1, 1)
     assert (best.plan.rm, best.seconds) == (1, 1.0)
     assert sum(asked) < 300
+
+
+def test_the_nearer_bounds_say_what_is_priced_first():
+    sizes = np.arange(1, 2001)
+    plan = ContractionPlan(rm=sizes, kc=sizes, pm=sizes, pn=sizes)
+    asked = []
+
+    def exactly(one, limit):
+        asked.append(one.rm.tolist())
+        return 3000.0 - one.rm
+
+    space = Draftable(plan, np.ones(2000), lambda one: 2999.0 - one.rm, exactly, lambda: 0.0)
+    (best,) = drafted([space], 1, 1)
+    assert (best.plan.rm, best.seconds) == (2000, 1000.0)
+    assert asked[0] == list(range(1745, 2001)) and sum(map(len, asked)) < 300
 
 
 @pytest.mark.parametrize("kind", STAGES)
 def test_nothing_takes_less_than_the_cheap_part_of_its_price(kind):
     device = TURING if kind in ("gpu", "transpose") else AVX512
     for stage in STAGES[kind]:
-        assert 0 < least_seconds(stage, device) <= predict_stage(stage, device).seconds
+        seconds = predict_stage(stage, device).seconds
+        assert 0 < least_seconds(stage, device) <= least_seconds(stage, device, nearest=1) <= seconds

@@ -171,16 +171,28 @@ def launched(
         return Launched(nest, work, _way(_inside(nest, calling_thread(device), costs, work, room)), True)
     woken = _inside(nest, device, costs, work, room)
     way = _way(woken)
-    longest = MOST_WAKES * device.wake_us * 1e-6
-    # Inside a unit, all that others do not save is the wake; of memory, one unit finds more in its own caches.
-    shorter = _at_least(woken) < longest + device.wake_us * 1e-6
-    if alone is None and device.wake_us and device.units > 1 and np.any(shorter):
-        worse = choose(shorter, least(way.seconds, longest), 0)
+    shorter = _may_run_alone(woken)
+    if alone is None and np.any(shorter):
+        worse = choose(shorter, least(way.seconds, _longest_alone(device)), 0)
         inside = _inside(nest, calling_thread(device), costs, work, room)
         if np.any(_at_least(inside) < least(worse, limit)):
             one = _way(inside)
             return Launched(nest, work, merged(one.seconds < worse, one, way), one.seconds < worse)
     return Launched(nest, work, way, False)
+
+
+def _may_run_alone(woken: _Inside) -> Number:
+    """Whether the calling thread alone may take less than all units that are woken."""
+    device = woken.device
+    if not device.wake_us or device.units == 1:
+        return False
+    # Inside a unit, all that others do not save is the wake; of memory, one unit finds more in its own caches.
+    return _at_least(woken) < _longest_alone(device) + device.wake_us * 1e-6
+
+
+def _longest_alone(device: Device) -> float:
+    """Seconds that the calling thread may take alone."""
+    return MOST_WAKES * device.wake_us * 1e-6
 
 
 def programs(batch: Stage) -> int:
@@ -236,9 +248,13 @@ def _way(inside: _Inside) -> Way:
     return Way(_seconds(inside, limiters) + launching_us * 1e-6, launching_us, waves, limiters, tuple(moved))
 
 
-def _at_least(inside: _Inside) -> Number:
-    """Seconds of `_way` without the memory."""
-    return _seconds(inside, (*inside.limiters, *inside.entering)) + launch_us(inside.device) * 1e-6
+def _at_least(inside: _Inside, nearest: int = 0) -> Number:
+    """Seconds of `_way` without the memory, but for so many of its layers as are ``nearest``."""
+    nest, device, costs, work, _, waves, *_ = inside
+    layers: Sequence[Limit] = ()
+    if nearest:
+        layers, *_ = supply(nest, device, costs, work, waves, ReuseBySize(nest, waves, work.streams), nearest)
+    return _seconds(inside, (*inside.limiters, *layers, *inside.entering)) + launch_us(device) * 1e-6
 
 
 def _seconds(inside: _Inside, limiters: Sequence[Limit]) -> Number:
@@ -246,18 +262,21 @@ def _seconds(inside: _Inside, limiters: Sequence[Limit]) -> Number:
     return choose(inside.fits, clocks / (inside.device.clock_mhz * 1e6), np.inf)
 
 
-def least_seconds(batch: Stage, device: Device) -> np.ndarray:
+def least_seconds(batch: Stage, device: Device, nearest: int = 0) -> np.ndarray:
     """Lower bounds of the programs' times, an entry for each program of the batch.
 
-    They count the limiters inside a unit, without the memory, at a sixth of the cost of a price.
+    They count the limiters inside a unit, at a sixth of the cost of a price, and of the memory so many layers as are
+    ``nearest`` (of the first cache's misses the next one's bandwidth: 1, at half the cost of a price).
     """
     costs = costs_of(device)
     nest, work = worked(batch, device)
     room = resident_blocks(nest, device, work.registers, work.shared_bytes)
-    woken = _at_least(_inside(nest, device, costs, work, room))
-    if device.wake_us and device.units > 1:
-        woken = least(woken, _at_least(_inside(nest, calling_thread(device), costs, work, room)))
-    return of_each(woken, programs(batch))
+    inside = _inside(nest, device, costs, work, room)
+    found, shorter = _at_least(inside, nearest), _may_run_alone(inside)
+    if np.any(shorter):
+        alone = _inside(nest, calling_thread(device), costs, work, room)
+        found = choose(shorter, least(found, _at_least(alone, nearest)), found)
+    return of_each(found, programs(batch))
 
 
 def worked(stage: Stage, device: Device, facts: Facts | None = None) -> tuple[Nest, Work]:
