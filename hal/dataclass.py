@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, fields
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _frozen(cls: type, eq: bool, options: dict[str, Any]) -> type:
     texts = {"__init__": _init_text, "__repr__": _repr_text}
     if eq:
         texts |= {"__eq__": _eq_text, "__hash__": _hash_text}
-    methods: dict[str, Any] = {name: _first_call(made, name, text) for name, text in texts.items()}
+    methods: dict[str, Any] = {name: _Waiting(made, name, text) for name, text in texts.items()}
     methods |= {"__setattr__": _set, "__delattr__": _delete}
     methods["__signature__"] = None if "__init__" in own else _Signature()
     if options.get("slots"):  # which pickle would assign
@@ -63,26 +63,30 @@ Written = tuple[str, dict[str, Any]]
 """A function as text, without its name, and the values of the global names in it."""
 
 
-def _first_call(cls: Any, name: str, text: Callable[[type], Written]) -> Callable[..., Any]:
-    """The method until it is called: it puts the compiled one in its place, unless it was wrapped meanwhile."""
+class _Waiting:
+    """A method until somebody asks for it, who finds the compiled one: it is put in its place, unless another was
+    meanwhile.  (One object: closures in its place were a third of all that the collector looks at, and it looks three
+    times when a process ends.)"""
 
-    @lru_cache(maxsize=1)
-    def compiled() -> Callable[..., Any]:
-        function, scope = text(cls)
-        exec(f"def {name}{function}", scope)
-        made: Callable[..., Any] = scope[name]
-        made.__qualname__, made.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
+    __slots__ = ("_cls", "_made", "_name", "_text")
+
+    def __init__(self, cls: Any, name: str, text: Callable[[type], Written]) -> None:
+        self._cls, self._name, self._text = cls, name, text
+        self._made: Any = None
+
+    def __get__(self, one: Any, cls: Any = None) -> Any:
+        if self._made is None:
+            self._made = self._compiled()
+        if vars(self._cls)[self._name] is self:
+            setattr(self._cls, self._name, self._made)
+        return self._made if one is None else self._made.__get__(one)
+
+    def _compiled(self) -> Any:
+        function, scope = self._text(self._cls)
+        exec(f"def {self._name}{function}", scope)
+        made = scope[self._name]
+        made.__qualname__, made.__module__ = f"{self._cls.__qualname__}.{self._name}", self._cls.__module__
         return made
-
-    waiting: dict[str, Any] = {}  # else the function would hold itself, for a collector to find
-
-    def first(*args: Any, **kwargs: Any) -> Any:
-        if vars(cls)[name] is waiting.pop(name, None):
-            setattr(cls, name, compiled())
-        return compiled()(*args, **kwargs)
-
-    waiting[name] = first
-    return first
 
 
 def _init_text(cls: type) -> Written:

@@ -7,14 +7,13 @@ sm_70, which the one of 12.x does; `benches/setup_nvdisasm.py` fetches such a on
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+
+from rollergen.hal.files.user_cache import user_directory
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.(\w+)", re.M)
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)", re.M)
@@ -29,6 +28,8 @@ _WIDE = ("LDG", "LDGSTS", "LDS", "STG", "STS", "LDL", "STL")
 @lru_cache(maxsize=1)
 def disassemblers() -> tuple[str, ...]:
     """Every nvdisasm of this machine: on the path, in Python packages, in the user's cache directory."""
+    import shutil
+
     places = [Path(folder) for folder in sys.path if folder.endswith("-packages")]
     patterns = ("nvidia/*/bin/nvdisasm", "triton/backends/nvidia/bin/nvdisasm")
     found = [str(file) for place in places for pattern in patterns for file in sorted(place.glob(pattern))]
@@ -38,9 +39,7 @@ def disassemblers() -> tuple[str, ...]:
 
 def kept_disassembler() -> Path:
     """Where one lies that was fetched for the code that others no longer read."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("rollergen")) / "nvdisasm"
+    return user_directory() / "nvdisasm"
 
 
 def histogram(cubin: bytes) -> Mapping[str, Mapping[str, int]] | None:
@@ -54,6 +53,9 @@ def histogram(cubin: bytes) -> Mapping[str, Mapping[str, int]] | None:
 
 def disassembled(cubin: bytes) -> str | None:
     """The listing of the first disassembler that reads the code; None where there is none."""
+    import subprocess  # a device that is no GPU of NVIDIA's knows of this module, too
+    import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)

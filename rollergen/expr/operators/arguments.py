@@ -289,6 +289,13 @@ def refuse_inplace(operation: str, inplace: bool) -> None:
         raise ExpressionError(f"{operation}: inplace is {shown(inplace)}; expected False: the result is a new tensor")
 
 
+@functools.cache
+def _parameters(operator: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, int]]:
+    """The signature, and the position of each parameter: of the operators that are called, few of 150."""
+    signature = inspect.signature(operator)
+    return signature, {name: position for position, name in enumerate(signature.parameters)}
+
+
 def torch_spellings(operator: F) -> F:
     """`operator` of rg.ops, whose arguments may have the names that torch takes beside its own.
 
@@ -300,12 +307,11 @@ def torch_spellings(operator: F) -> F:
     >>> rg.ops.sum(rg.tensor("x", (2, 3)), axis=1, keepdims=True).shape
     (2, 1)
     """
-    signature = inspect.signature(operator)
-    positions = {name: position for position, name in enumerate(signature.parameters)}
     called = f"rg.ops.{operator.__name__}"
 
     @functools.wraps(operator)
     def spelled(*arguments: Any, **named: Any) -> Any:
+        signature, positions = _parameters(operator)
         for given in [name for name in named if name not in positions]:
             ours = NUMPY.get(given, "")
             if ours not in positions:
