@@ -12,8 +12,10 @@ from rollergen.hal.languages import language
 from rollergen.hal.load import every_spec
 from rollergen.hal.probes.host import HOST, completed_on
 from rollergen.hal.probes.host_facts import cpu_model
+from rollergen.hal.runtimes.opencl_devices import NAME as OPENCL
 from rollergen.hal.runtimes.opencl_devices import Present, chosen, is_placed, listed, meant, mismatch, placed, spec_of
 from rollergen.hal.runtimes.protocol import Runtime
+from rollergen.hal.runtimes.remembered import Host, remembered
 from rollergen.hal.spec import Device
 
 
@@ -23,6 +25,13 @@ def runtime_for(device: Device) -> Runtime:
     Raises `RuntimeUnavailableError` that says what is missing: the device itself, or a package.
     """
     return language(device.kind.language).runtime(device)
+
+
+def remembered_for(device: Device) -> Host | None:
+    """What the runtime of the device would say of itself, where that is known without opening it."""
+    if not _of_the_host(device) or device.kind.language != OPENCL or completed_on(device) != cpu_model():
+        return None
+    return remembered()
 
 
 def host_runtime_for(device: Device) -> Runtime:

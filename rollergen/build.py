@@ -16,11 +16,13 @@ from rollergen.expr.language import Tensor, shallow_enough
 from rollergen.expr.stages import Graph
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import MendableError
+from rollergen.hal.runtime import remembered_for
+from rollergen.hal.runtimes.remembered import doubt
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
 from rollergen.measure.outcome import Outcome, Progress, silent
 from rollergen.options import BuildOptions
-from rollergen.runtime.executor import Executor, RuntimeExecutor, executor_for
+from rollergen.runtime.executor import RuntimeExecutor, executor_for
 from rollergen.store.cache import Cache
 from rollergen.targets import resolve
 from rollergen.verify.judge import Judge, VerifierLike, judge_of
@@ -101,12 +103,12 @@ def build(
     if verifier is not None and options.rank is not None:
         raise ArgumentError("options.rank and verifier are both given; expected one of them")
     progress = progress or silent
-    terms = terms_of(resolve(device), top_k, profile, options, verifier)
+    terms = terms_of(resolve(device), top_k, profile, options, verifier, later=cache)
     target = terms.device
     with shallow_enough("rg.build of the expression"):
         graph = planned(expr, target, options, inputs, terms.count)
     if not graph.tensor_ops:
-        terms = replace(terms, executor=None, varied=False)  # no element of an output is to be checked or timed
+        terms = replace(terms, executor=None, driver=None, varied=False)  # no element is to be checked or timed
     keeps = cache and options.rank is None  # nobody knows whether a function is the same as the last time
     kept = Cache(graph, target, options, terms.count, terms.driver, terms.judge.identity) if keeps else None
 
@@ -116,6 +118,14 @@ def build(
         return graph_oracle(graph, _tensors(expr))
 
     found, executor = kept.find() if kept else None, terms.executor
+    if found is None and executor is None and terms.driver is not None:
+        executor = _executor(target, profile)
+        if executor is None or executor.driver != terms.driver:  # what was remembered holds no longer
+            doubt()
+            return build(
+                expr, device, inputs=inputs, top_k=top_k, profile=profile, cache=cache, verifier=verifier,
+                options=options, progress=progress,
+            )  # fmt: skip
     if found is None:
         from rollergen.candidates import measured, paused_collector, proposed, unmeasured  # none if it was found
 
@@ -137,20 +147,17 @@ def build(
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a build goes by beside its expression; ``executor``: what runs the candidates, None where nothing is to be
-    run; ``count``: how many are emitted; ``varied``: whether the best of other variants are among them."""
+    """What a build goes by beside its expression; ``driver``: what measured times depend on, None where nothing is
+    measured; ``executor``: what runs the candidates, None where nothing is to be run, or not yet; ``count``: how many
+    are emitted; ``varied``: whether the best of other variants are among them."""
 
     device: Device
     options: BuildOptions
+    driver: str | None
     executor: RuntimeExecutor | None
     count: int
     varied: bool
     judge: Judge
-
-    @property
-    def driver(self) -> str | None:
-        """What measured times depend on; None where nothing is measured."""
-        return None if self.executor is None else self.executor.driver
 
     def drafted(self, graph: Graph, wanted: int) -> Sequence[Ranked]:
         """Up to `wanted` programs of the stages, best first."""
@@ -172,8 +179,8 @@ class Terms:
     ) -> Kernel:
         """The kernel of a build by these terms; ``defined`` gives stages and definition where somebody asks for its
         notes or saves it."""
-        checks = _check_notes(candidates, self.options, self.executor)
-        unmeasured = replace(self, executor=None)  # kernels keep no executor
+        checks = _check_notes(candidates, self.options, self.driver)
+        unmeasured = replace(self, driver=None, executor=None)  # kernels keep no executor
 
         def references(program: RProgram) -> tuple[SelfTest, ...]:
             from rollergen.bundle.references import self_tests
@@ -191,12 +198,21 @@ class Terms:
 
 
 def terms_of(
-    device: Device, top_k: int | None, profile: bool | str, options: BuildOptions, verifier: VerifierLike = None
-) -> Terms:
-    """The terms of `build` with these arguments, which it raises the same errors for."""
-    executor = _executor(device, profile)
-    count = _count(top_k, executor is not None and executor.runtime.compiles_slowly)
-    return Terms(device, options, executor, count, executor is not None and top_k is None, judge_of(verifier, device))
+    device: Device, top_k: int | None, profile: bool | str, options: BuildOptions, verifier: VerifierLike = None,
+    *, later: bool = False,
+) -> Terms:  # fmt: skip
+    """The terms of `build` with these arguments, which it raises the same errors for.  ``later``: without an executor
+    where its driver is known before it is opened."""
+    _check_profile(profile)
+    host = remembered_for(device) if later and profile is not False else None
+    if host is None:
+        executor = _executor(device, profile)
+        driver = None if executor is None else executor.driver
+        slowly = executor is not None and executor.runtime.compiles_slowly
+    else:
+        executor, driver, slowly = None, host.driver, host.compiles_slowly
+    count, varied = _count(top_k, slowly), driver is not None and top_k is None
+    return Terms(device, options, driver, executor, count, varied, judge_of(verifier, device))
 
 
 def _sized(
@@ -215,6 +231,7 @@ def _sized(
 
     expression, target = expression_of(expr, inputs), resolve(device)
     _check_kinds(expression.at({name: one.high for name, one in expression.dims.items()})[0], options, cache)
+    _check_profile(profile)
     executor, keeps = _executor(target, profile), cache and options.rank is None
     alone = lambda outputs, inputs: own(outputs, target, inputs=inputs)
     return build_sized(expression, target, options, executor, sizes, alone, progress or silent, keeps)
@@ -245,10 +262,13 @@ def _is_torch_module(expr: object) -> bool:
     return any(f"{one.__module__}.{one.__qualname__}" == "torch.nn.modules.module.Module" for one in type(expr).__mro__)
 
 
-def _executor(device: Device, profile: bool | str) -> RuntimeExecutor | None:
-    """What runs the candidates; None where nothing is to be run."""
+def _check_profile(profile: object) -> None:
     if not isinstance(profile, bool) and not (isinstance(profile, str) and profile == "auto"):
         raise ArgumentError(f'profile is {shown(profile)}; expected "auto", True or False')
+
+
+def _executor(device: Device, profile: bool | str) -> RuntimeExecutor | None:
+    """What runs the candidates; None where nothing is to be run."""
     if profile is False:
         return None
     try:
@@ -259,13 +279,13 @@ def _executor(device: Device, profile: bool | str) -> RuntimeExecutor | None:
         return None
 
 
-def _check_notes(candidates: Sequence[Outcome], options: BuildOptions, executor: Executor | None) -> tuple[str, ...]:
+def _check_notes(candidates: Sequence[Outcome], options: BuildOptions, driver: str | None) -> tuple[str, ...]:
     """What `explain` says of the compile check, where one was asked for."""
     if not options.compile_check:
         return ()
     from rollergen.measure.compile_check import MEASURED, check_notes
 
-    return (MEASURED,) if executor is not None else check_notes(candidates)
+    return (MEASURED,) if driver is not None else check_notes(candidates)
 
 
 def _count(top_k: int | None, compiles_slowly: bool) -> int:

@@ -25,6 +25,7 @@ from rollergen.hal.probes.host_facts import (
     widest_bits,
 )
 from rollergen.hal.probes.host_probe import Probe, kept_in, probe
+from rollergen.hal.runtimes.remembered import Host, remembered
 from rollergen.hal.spec import Device, Instruction, MemoryLayer, Target
 
 __all__ = ["HOST", "complete", "completed_on", "cpu_model"]
@@ -35,7 +36,7 @@ _COMPLETED = "completed"
 _PAGE_BYTES = 4096
 _NOT_PROBED = "no OpenCL runtime to measure with: from the vector width"
 
-_COMPLETED_SPECS: dict[tuple[Device, int, Stamp | None], Device] = {}
+_COMPLETED_SPECS: dict[tuple[Device, int, Host | None, Stamp | None], Device] = {}
 """The last one, by what it was completed from."""
 
 Origins = dict[str, tuple[str, str]]
@@ -50,7 +51,7 @@ def complete(device: Device) -> Device:
     """
     if device.name != HOST or completed_on(device) is not None:
         return device
-    told = device, cores(), stamp(kept_in())
+    told = device, cores(), remembered(), stamp(kept_in())
     if told not in _COMPLETED_SPECS:
         caches = cache_levels()
         found = completed(device, caches, probe(caches))

@@ -6,8 +6,6 @@ same source, every time.  Deleting the file measures anew.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
@@ -16,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dot_products import OF_X86
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
-from rollergen.hal.files.trusted import distrusted, read_untrusted
+from rollergen.hal.files.kept import read_kept, write_kept
+from rollergen.hal.files.user_cache import user_directory
 from rollergen.hal.probes.host_facts import CacheLevel, cores, cpu_model, memory_bytes, widest_bits
+from rollergen.hal.runtimes.remembered import Host, remembered
 
 if TYPE_CHECKING:
     from rollergen.hal.probes.microbench import Dialect, Figure
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 VERSION = 13
 """Counts changes of what is measured, or how."""
 _BACKING = "dram"
-_MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +56,36 @@ class Probe:
 
 def kept_in() -> Path:
     """The file with the kept figures."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("rollergen")) / "host.json"
+    return user_directory() / "host.json"
 
 
 def probe(caches: tuple[CacheLevel, ...]) -> Probe | None:
     """The kept figures for this machine and runtime, else measured now and kept; None without a runtime
     that compiles."""
+    path, known = kept_in(), remembered()
+    found = None if known is None else _parsed(read_kept(path).get(_key(known, caches)))
+    if found is not None:
+        return found
     try:
         from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
         runtime = OpenCLRuntime()
     except RuntimeUnavailableError:
         return None
-    units = min(cores(), runtime.units)
-    sizes = " ".join(str(cache.capacity_bytes) for cache in caches)
-    key = f"{VERSION} | {cpu_model()} | {runtime.description} | {units} units | {widest_bits()} bits | {sizes}"
-    path = kept_in()
-    found = _parsed(_read(path).get(key))
+    key = _key(runtime.host, caches)
+    found = _parsed(read_kept(path).get(key))
     if found is not None:
         return found
     try:
-        return _keep(path, key, measure(runtime, caches, units))
+        return _keep(path, key, measure(runtime, caches, min(cores(), runtime.units)))
     except BuildError:
         return None
+
+
+def _key(host: Host, caches: tuple[CacheLevel, ...]) -> str:
+    """What figures are kept under."""
+    sizes, units = " ".join(str(cache.capacity_bytes) for cache in caches), min(cores(), host.units)
+    return f"{VERSION} | {cpu_model()} | {host.description} | {units} units | {widest_bits()} bits | {sizes}"
 
 
 def working_sets(caches: tuple[CacheLevel, ...], memory: int) -> dict[str, int]:
@@ -207,31 +211,9 @@ def _parsed(kept: Any) -> Probe | None:
 
 def _keep(path: Path, key: str, found: Probe) -> Probe:
     """Kept for the next time; if another process was faster, its figures hold for this one too."""
-    kept = _read(path)
+    kept = read_kept(path)
     earlier = _parsed(kept.get(key))
     if earlier is not None:
         return earlier
-    _write(path, {**kept, key: asdict(found)})
+    write_kept(path, {**kept, key: asdict(found)})
     return found
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """What is kept; nothing where others could have written it, for it decides how kernels are written."""
-    try:
-        content = {} if distrusted(path) else json.loads(read_untrusted(path, _MOST_BYTES))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    """Written whole or not at all; a cache directory that cannot be written costs a new probe next time."""
-    import tempfile
-
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-        os.replace(file.name, path)
-    except OSError:
-        return

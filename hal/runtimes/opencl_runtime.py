@@ -34,6 +34,7 @@ from rollergen.hal.runtimes.pocl_cache import directory, trouble
 from rollergen.hal.runtimes.pocl_pool import Pool, pool_of
 from rollergen.hal.runtimes.pocl_work_groups import WorkGroups, callable_alone, object_of, own_names, work_groups
 from rollergen.hal.runtimes.protocol import POCL_PRIVATE_BYTES, LaunchLimits
+from rollergen.hal.runtimes.remembered import Host, before_opening, remember
 
 _IN_PLACE = (POCL, "Intel", "AMD")
 """How the platforms begin whose CPU devices are used in place.  A simulator calls itself a CPU as well (Oclgrind), and
@@ -115,6 +116,7 @@ class OpenCLRuntime:
     """
 
     def __init__(self, threads: int | None = None) -> None:
+        before = before_opening() if threads is None else None
         self.opencl = import_pyopencl()
         self.device, self._caller = _cpu_devices(self.opencl, threads)
         self.context = self.opencl.Context([self.device, *([self._caller] if self._caller else [])])
@@ -123,6 +125,13 @@ class OpenCLRuntime:
         self._lock = threading.Lock()
         self._in_use: list[tuple[Any, ...]] = []
         self._last = {True: self.queue, False: self.plain_queue}
+        if before is not None and self.device.platform.name == POCL:
+            remember(self.host, before)
+
+    @property
+    def host(self) -> Host:
+        """What other processes may remember of it."""
+        return Host(self.description, self.compiler, self.units)
 
     def _queues(self, device: Any) -> tuple[Any, Any]:
         """A queue whose launches are timed, and one whose are not."""

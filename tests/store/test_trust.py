@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rollergen.errors import CacheWarning
+from rollergen.hal.files.kept import read_kept
 from rollergen.hal.files.trusted import distrusted
 from rollergen.hal.files.user_cache import DIRECTORY_VARIABLE
-from rollergen.hal.probes import host_probe
 from rollergen.store import admin
 from rollergen.store.cache import forget_failures
 from rollergen.store.entries import COLUMNS, row_hash
@@ -102,7 +102,9 @@ def test_a_new_store_is_private_whatever_the_umask():
         os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (store_path().parent, store_path())}
     assert modes == {store_path().parent.name: 0o700, "kernels.sqlite": 0o600}
-    assert [one for one in os.listdir(store_path().parent) if not one.startswith("kernels.sqlite")] == []
+    others = {one for one in store_path().parent.iterdir() if not one.name.startswith("kernels.sqlite")}
+    assert {one.name for one in others} <= {"emitted.json", "modules.json"}
+    assert {stat.S_IMODE(one.stat().st_mode) for one in others} == {0o600}
 
 
 def test_kept_figures_that_others_could_have_written_are_not_believed(tmp_path):
@@ -110,9 +112,9 @@ def test_kept_figures_that_others_could_have_written_are_not_believed(tmp_path):
     path.parent.mkdir()
     path.write_text('{"key": {}}')
     path.chmod(0o600)
-    assert host_probe._read(path) == {"key": {}}
+    assert read_kept(path) == {"key": {}}
     path.parent.chmod(0o777)
-    assert host_probe._read(path) == {}
+    assert read_kept(path) == {}
 
 
 def edited(change):
