@@ -23,7 +23,7 @@ from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.options import BuildOptions
 from rollergen.runtime.signature import Signature
-from rollergen.store import entries
+from rollergen.store import emitted, entries
 from rollergen.store.database import StoreError, reading, waiting, writing
 from rollergen.store.entries import Damage, Entry, Names
 from rollergen.store.eviction import keep_below, limit_bytes, used
@@ -91,7 +91,7 @@ class Cache:
             if connection is None:
                 return None
             try:
-                return entries.read(connection, key, self._device)
+                return entries.read(connection, key, self._device, self._path)
             except (Damage, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
                 self._anew = True
                 raise StoreError(f"{self._path}: {error}; this kernel is built and stored anew", passing=True) from None
@@ -108,10 +108,11 @@ class Cache:
                 "INSERT OR REPLACE INTO devices VALUES (?, ?, ?)", (key.device, self._device.name, spec)
             )
             connection.execute("INSERT OR REPLACE INTO expressions VALUES (?, ?)", (key.expression, expression))
-            entries.write(connection, key, signature, entry, now, again=self._anew)
+            row_hash = entries.write(connection, key, signature, entry, now, again=self._anew)
             connection.executemany(
                 "INSERT OR IGNORE INTO records (hash, record) VALUES (?, ?)", [(sha256(text), text) for text in texts]
             )
+        emitted.note(self._path, row_hash)
         keep_below(self._path, limit - cubin_cache.size_bytes())
 
     def _records(self, key: Key, candidates: tuple[Outcome, ...], now: float) -> list[str]:

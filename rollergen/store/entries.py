@@ -7,15 +7,18 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from rollergen.emit import Launch, Source
 from rollergen.errors import ProgramError, SpecError
 from rollergen.hal.dataclass import dataclass
+from rollergen.hal.languages import BUILT_IN
 from rollergen.hal.load import device_hash, parse_device
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.program.serial import from_text, to_text
+from rollergen.store import emitted
 from rollergen.store.keys import Key, as_text, device_text, sha256
 
 _FIGURES = (
@@ -47,9 +50,9 @@ class Entry:
 
 def write(
     connection: sqlite3.Connection, key: Key, signature: str, entry: Entry, made_at: float, *, again: bool
-) -> None:
+) -> str:
     """The kernel with its programs and sources; the first one stays, unless ``again``: its row was damaged, or its
-    times noisy."""
+    times noisy.  Returns the row's hash."""
     written = [write_candidate(connection, one) for one in entry.candidates]
     row = [
         key.hash, *(asdict(key)[name] for name in COLUMNS[1:7]), signature, as_text(entry.names), as_text(written),
@@ -58,7 +61,9 @@ def write(
     row[4] = int(row[4])
     verb = "INSERT OR REPLACE" if again else "INSERT OR IGNORE"
     marks = ", ".join("?" * (len(COLUMNS) + 1))
-    connection.execute(f"{verb} INTO kernels ({', '.join(COLUMNS)}, hash) VALUES ({marks})", (*row, row_hash(row)))
+    made = row_hash(row)
+    connection.execute(f"{verb} INTO kernels ({', '.join(COLUMNS)}, hash) VALUES ({marks})", (*row, made))
+    return made
 
 
 def row_hash(row: Sequence[Any]) -> str:
@@ -66,16 +71,19 @@ def row_hash(row: Sequence[Any]) -> str:
     return sha256(as_text(list(row)))
 
 
-def read(connection: sqlite3.Connection, key: Key, device: Device) -> Entry | None:
-    """The stored kernel, checked as `admin.verify` checks it, so that a build replaces what `verify` would name.
-    Raises Damage."""
+def read(connection: sqlite3.Connection, key: Key, device: Device, path: Path) -> Entry | None:
+    """The stored kernel, checked as `admin.verify` checks it, so that a build replaces what `verify` would name; its
+    source too, unless that is known (`emitted`).  ``path``: the store.  Raises Damage."""
     row = connection.execute(f"SELECT {', '.join(COLUMNS)}, hash FROM kernels WHERE key = ?", (key.hash,)).fetchone()
     if row is None:
         return None
     entry = entry_of(connection, row)
     if key_of_row(row) != key:
         raise Damage(f"kernel {key.hash[:12]}: its columns are not those of its key")
-    check_sources(entry, device)
+    foreign = {one.source.language for one in entry.candidates if one.source.text} - {*BUILT_IN}
+    if foreign or not emitted.is_known(path, row[-1]):  # the fingerprint covers no printers of other packages
+        check_sources(entry, device)
+        emitted.note(path, row[-1])
     _check_beside(connection, key, device)
     return entry
 

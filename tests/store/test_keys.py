@@ -1,11 +1,15 @@
 """A key covers what a kernel depends on, and nothing else."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
+from rollergen.hal.files.user_cache import cache_directory
+from rollergen.store import keys
 from rollergen.store.keys import expression_text, fingerprint, key_of, sha256
 
 V100 = rg.load_device("v100")
@@ -93,3 +97,58 @@ def test_the_fingerprint_covers_the_modules_of_the_package(tmp_path, monkeypatch
         assert len({before, changed, fingerprint()}) == 3
     finally:
         fingerprint.cache_clear()
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A folder of the package with one module that was written a while ago."""
+    import rollergen
+
+    (tmp_path / "new.py").write_text("x = 1")
+    monkeypatch.setattr(rollergen, "__path__", [str(tmp_path)])
+    monkeypatch.setattr(rollergen.hal, "__path__", [])
+    monkeypatch.setattr(keys, "_SETTLED_S", -1.0)
+    yield tmp_path
+    fingerprint.cache_clear()
+
+
+def printed_anew():
+    fingerprint.cache_clear()
+    return fingerprint()
+
+
+def test_modules_that_did_not_change_are_read_once(package, monkeypatch):
+    first = printed_anew()
+    monkeypatch.setattr(Path, "read_bytes", None)
+    assert printed_anew() == first
+
+
+def test_of_what_changed_a_moment_ago_nothing_is_kept(package, monkeypatch):
+    monkeypatch.setattr(keys, "_SETTLED_S", 60.0)
+    first = printed_anew()
+    assert not (cache_directory() / "modules.json").exists()
+    (package / "new.py").write_text("x = 2")
+    assert printed_anew() != first
+
+
+@pytest.mark.parametrize("change", ["written", "replaced", "renamed", "another"])
+def test_a_module_that_changed_is_read_again(package, change):
+    first, module = printed_anew(), package / "new.py"
+    told = module.stat()
+    if change == "written":
+        module.write_text("x = 2")
+        os.utime(module, ns=(told.st_atime_ns, told.st_mtime_ns))  # of the same size and time, but for its inode's
+    elif change == "replaced":
+        (package / "other").write_text("x = 2")
+        os.replace(package / "other", module)
+    elif change == "renamed":
+        module.rename(package / "newer.py")
+    else:
+        (package / "newer.py").write_text("")
+    assert printed_anew() != first
+
+
+def test_a_package_that_was_only_copied_has_the_same_fingerprint(package, monkeypatch):
+    first = printed_anew()
+    (package / "new.py").touch()
+    assert printed_anew() == first
