@@ -90,19 +90,19 @@ def test_many_points_are_priced_in_two_rounds():
     assert sum(asked) < 300
 
 
-def test_the_nearer_bounds_say_what_is_priced_first():
-    sizes = np.arange(1, 2001)
+def test_of_many_points_the_nearer_bounds_say_what_is_priced_first():
+    sizes = np.arange(1, 4001)
     plan = ContractionPlan(rm=sizes, kc=sizes, pm=sizes, pn=sizes)
     asked = []
 
     def exactly(one, limit):
         asked.append(one.rm.tolist())
-        return 3000.0 - one.rm
+        return 5000.0 - one.rm
 
-    space = Draftable(plan, np.ones(2000), lambda one: 2999.0 - one.rm, exactly, lambda: 0.0)
+    space = Draftable(plan, np.ones(4000), lambda one: 4999.0 - one.rm, exactly, lambda: 0.0)
     (best,) = drafted([space], 1, 1)
-    assert (best.plan.rm, best.seconds) == (2000, 1000.0)
-    assert asked[0] == list(range(1745, 2001)) and sum(map(len, asked)) < 300
+    assert (best.plan.rm, best.seconds) == (4000, 1000.0)
+    assert asked[0] == list(range(3745, 4001)) and sum(map(len, asked)) < 300
 
 
 @pytest.mark.parametrize("kind", STAGES)
