@@ -38,7 +38,7 @@ class SizedModel:
         self.device, self._steps, self._alone_of = device, steps, alone
         networks = steps.networks
         self._networks, self._shared, self._lock = networks, Shared(), threading.RLock()
-        self._places = places_of(networks.dims, [(sizes, networks.at(sizes)) for sizes in networks.differing])
+        self._places = places_of(networks.dims, [(sizes, networks.at(sizes).inputs) for sizes in networks.differing])
         self._signature = self._told(networks.largest)
         steps.forget()
         self._models: dict[tuple[int, ...], Model] = {}

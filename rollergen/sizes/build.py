@@ -12,6 +12,7 @@ from rollergen.errors import ArgumentError, CheckFailedError, ExpressionError, R
 from rollergen.expr.dims import Dim, Sized, joined, refuse_ranks
 from rollergen.expr.dtypes import described
 from rollergen.expr.language import Tensor
+from rollergen.expr.places import updated
 from rollergen.expr.stages import Graph
 from rollergen.expr.values import Buffer
 from rollergen.gate.oracle import expression_oracle
@@ -54,7 +55,7 @@ def build_sized(
     fewer programs (see `choice_of`)."""
     extra = _checked_extra(sizes, expression.dims)
     graphs = _graphs(expression, device)
-    places = places_of(expression.dims, graphs)
+    places = places_of(expression.dims, [(sizes, _taken(graph)) for sizes, graph in graphs])
     low = prod(one.low for one in expression.dims.values())
     driver = None if executor is None else executor.driver
     kept = MapCache(graphs, expression.dims, extra, device, options, driver, quick) if cache else None
@@ -120,26 +121,34 @@ def differing_sizes(dims: Mapping[str, Dim]) -> list[dict[str, int]]:
     return [*every, largest]
 
 
-def places_of(dims: Mapping[str, Dim], graphs: Sequence[tuple[Mapping[str, int], Any]]) -> list[Place]:
-    """Where a call tells each dim; ``graphs``: what has inputs with names and shapes, such as a `Graph`, at sizes that
-    differ in each dim, the largest last.  Raises ExpressionError for a dim that no input tells."""
+def _taken(graph: Graph) -> tuple[Buffer, ...]:
+    """What a call takes, in its order: what it updates comes first."""
+    return (*updated(graph.outputs), *graph.inputs)
+
+
+Taken = Sequence[tuple[Mapping[str, int], Sequence[Any]]]
+"""What a call takes, with names and shapes, at sizes that differ in each dim, the largest last."""
+
+
+def places_of(dims: Mapping[str, Dim], taken: Taken) -> list[Place]:
+    """Where a call tells each dim.  Raises ExpressionError for a dim that nothing tells."""
     found = []
     for name, one in dims.items():
-        place = next(_telling(one, graphs), None)
+        place = next(_telling(one, taken), None)
         if place is None:
             raise ExpressionError(f"{name} is the extent of no input, or a multiple of one: a call could not tell it")
         found.append(place)
     return found
 
 
-def _telling(one: Dim, graphs: Sequence[tuple[Mapping[str, int], Any]]) -> Iterator[Place]:
-    """Dimensions of inputs that are a multiple of the dim at all the sizes, plain ones first."""
-    sizes, largest = graphs[-1]
+def _telling(one: Dim, taken: Taken) -> Iterator[Place]:
+    """Dimensions of arguments that are a multiple of the dim at all the sizes, plain ones first."""
+    sizes, largest = taken[-1]
     found = []
-    for position, buffer in enumerate(largest.inputs):
+    for position, buffer in enumerate(largest):
         for axis, extent in enumerate(buffer.shape):
             factor, rest = divmod(extent, sizes[one.name])
-            each = [graph.inputs[position].shape[axis] == factor * at[one.name] for at, graph in graphs]
+            each = [every[position].shape[axis] == factor * at[one.name] for at, every in taken]
             if not rest and factor and all(each) and (one.low < one.high or factor == 1):
                 found.append(Place(one, buffer.name, position, axis, factor))
     return iter(sorted(found, key=lambda place: place.factor))
@@ -148,20 +157,22 @@ def _telling(one: Dim, graphs: Sequence[tuple[Mapping[str, int], Any]]) -> Itera
 def _signature(largest: Graph, places: Sequence[Place], graphs: Sequence[tuple[dict[str, int], Graph]]) -> str:
     """As of other kernels, with dims where extents are theirs and ... where they follow from sizes."""
 
-    def shape(group: str, position: int, buffer: Buffer) -> str:
-        return described(buffer.dtype, [extent(group, position, n, e) for n, e in enumerate(buffer.shape)])  # type: ignore[misc]
+    def described_at(group: Callable[[Graph], Sequence[Buffer]], position: int, buffer: Buffer) -> str:
+        shapes = [(at, group(graph)[position].shape) for at, graph in graphs]
+        return described(buffer.dtype, [extent(shapes, n, e) for n, e in enumerate(buffer.shape)])  # type: ignore[misc]
 
-    def extent(group: str, position: int, axis: int, largest: int) -> object:
-        each = [(at, getattr(graph, group)[position].shape[axis]) for at, graph in graphs]
+    def extent(shapes: Sequence[tuple[dict[str, int], tuple[int, ...]]], axis: int, largest: int) -> object:
+        each = [(at, shape[axis]) for at, shape in shapes]
         if all(one == largest for _, one in each):
             return largest
         same = (one.dim.name for one in places if all(at[one.dim.name] == size for at, size in each))
         return next(same, "...")
 
-    named = lambda group: ", ".join(
-        f"{buffer.name}: {shape(group, n, buffer)}" for n, buffer in enumerate(getattr(largest, group))
-    )
-    return f"kernel({named('inputs')}) -> {named('outputs')}"
+    named = lambda group: [f"{one.name}: {described_at(group, n, one)}" for n, one in enumerate(group(largest))]
+    count = len(updated(largest.outputs))
+    given = [f"{'updated ' if n < count else ''}{text}" for n, text in enumerate(named(_taken))]
+    made = [one.name for one in largest.outputs] if count else named(lambda graph: graph.outputs)
+    return f"kernel({', '.join(given)}) -> {', '.join(made)}"
 
 
 def _passed(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from rollergen.expr.index import FloorDiv, Index
+from rollergen.expr.places import updated
 from rollergen.expr.stages import Graph
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load, transform
@@ -20,7 +21,8 @@ PLAIN_GUARDS = ("mask", "peel")
 
 def open_buffers(here: Graph, there: Graph, count: int, other: int) -> dict[str, int] | None:
     """The inputs and outputs that are open, of the same expression at two counts, by name, with the elements of the
-    dimensions outside the first that differs.  None where one is not a multiple of the count."""
+    dimensions outside the first that differs.  None where one is not a multiple of the count, or an array that is
+    updated is not open: where in it rows are put follows from its own extents."""
     found = {}
     for a, b in zip((*here.inputs, *here.outputs), (*there.inputs, *there.outputs), strict=True):
         if a == b:
@@ -31,7 +33,7 @@ def open_buffers(here: Graph, there: Graph, count: int, other: int) -> dict[str,
         if replace(a, shape=b.shape) != b or some % count or some // count * other != others:
             return None
         found[a.name] = prod(a.shape[: differing[0]])
-    return found
+    return found if all(one.name in found for one in updated(here.outputs)) else None
 
 
 def follows(here: Graph, there: Graph, count: int, other: int) -> bool:
