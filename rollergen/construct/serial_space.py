@@ -49,17 +49,18 @@ def serial_candidates(
 ) -> Iterator[Candidate]:
     """The best candidates of one variant: all structures in batches, the best of each built exactly.
 
-    Those with tiles of a block's own are drafted by themselves: what the model says wrongly of them, or of the others,
-    then keeps no kind from being measured."""
+    Those with tiles of a block's own are drafted by themselves, and so are those that ask for next rows: what the model
+    says wrongly of them, or of the others, then keeps no kind from being measured."""
     every = _sparing(list(as_far_as_possible(structures(variant, device, rules), variant.name)), rules)
-    for alike in ([one for one in every if not one.staged], [one for one in every if one.staged]):
+    plain = [one for one in every if not (one.staged or one.asked)]
+    for alike in (plain, [one for one in every if one.staged], [one for one in every if one.asked]):
         found, spaces = [], []
         for structure in alike:
             points = grid(structure, device, rules, ledger, search)
             own = _draftables(structure, points, device, rules) if len(points) else []
             found += [structure] * len(own)
             spaces += own
-        best = drafted(spaces, count, count if alike and alike[0].staged else 3 * count)
+        best = drafted(spaces, count, 3 * count if alike is plain else count)
         whole = lambda one, found=found: (
             found[one.structure],
             found[one.structure].candidate(found[one.structure].stage(one.plan, device, rules), device, one.seconds),
@@ -76,7 +77,7 @@ def _prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) ->
     windows read is mostly there.)"""
     found = []
     for structure, plain in made:
-        if structure.staged or structure.variant.roles.taps:
+        if structure.staged or structure.asked or structure.variant.roles.taps:
             continue
         (stage,) = plain.own
         for asking in (next_panel_prefetched(stage, structure.variant.roles.n), _prefetching_lines(stage, device)):
@@ -150,13 +151,15 @@ class Structure:
     """One loop structure: variant, vectors per register tile, packed operands and ``staged`` ones.
 
     ``staged``: numbers of the tensor op's loads that each block copies tile by tile into an array of its own.
+    ``asked``: numbers of those of which each pass over few rows asks for the next ones (`next_rows`).
     """
 
     def __init__(
-        self, variant: Variant, lanes: int, vectors: int, packing: Packing, order: str, staged: tuple[int, ...] = ()
-    ):
+        self, variant: Variant, lanes: int, vectors: int, packing: Packing, order: str, staged: tuple[int, ...] = (),
+        asked: tuple[int, ...] = (),
+    ):  # fmt: skip
         self.variant, self.lanes, self.vectors, self.packing, self.order = variant, lanes, vectors, packing, order
-        self.op, self.staged = packing.op, staged
+        self.op, self.staged, self.asked = packing.op, staged, asked
 
     @property
     def packed(self) -> tuple[Load, ...]:
@@ -175,6 +178,8 @@ class Structure:
         if self.staged:
             loads = self.op.body_loads()
             named += ", own tiles of " + ", ".join(loads[number].buffer.name for number in self.staged)
+        if self.asked:
+            named += ", next rows asked for"
         if _several_sums(self.op):  # so that programs of other register tiles are measured beside the model's first
             named += f", {self.vectors} {'vector' if self.vectors == 1 else 'vectors'} of each sum"
         return named
@@ -182,15 +187,22 @@ class Structure:
     def plan(self, rows: Size, step: Size, pm: Size, pn: Size) -> ContractionPlan:
         return ContractionPlan(
             rm=rows, rn=self.vectors, lanes=self.lanes, pm=pm, pn=pn, kc=step, order=self.order, staged=self.staged,
-            unroll=_steps_written_out(self.op, self.variant.roles.k),
+            unroll=self._steps_written_out(),
         )  # fmt: skip
 
+    def _steps_written_out(self) -> int:
+        """Steps of the reduction that the loop over register tiles has: several where there are several sums, each of
+        which brings vectors of its own (eight took 14 % less time than one, of 6 x 2 vectors of each of two sums), and
+        where a vector's product reads a few rows side by side (7.04 ms, 7.09 to 7.7 with a loop over them)."""
+        few = bool(self.asked) and self.variant.roles.m is None
+        return gcd(self.op.axis(self.variant.roles.k).extent, _WRITTEN_OUT) if few or _several_sums(self.op) else 1
+
     def tile_bytes(self, step: int, panels: int) -> int:
-        """Bytes of the arrays that a block copies operands into."""
+        """Bytes of the arrays that a block copies operands into, or of the rows that it asks for."""
         loads = self.op.body_loads()
         taps = prod(self.op.axis(tap).extent for tap in self.variant.roles.taps)
         width = self.vectors * self.lanes * panels * taps
-        return sum(step * width * ITEMSIZE[loads[number].dtype] for number in self.staged)
+        return sum(step * width * ITEMSIZE[loads[number].dtype] for number in (*self.staged, *self.asked))
 
     def stage(self, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Stage:
         if is_batch(plan.pm, plan.pn) and np.max(plan.pm * plan.pn) == 1:
@@ -198,12 +210,16 @@ class Structure:
         if self.variant.unrolled:
             steps = self.op.axis(self.variant.roles.k).extent
             plan = replace(plan, kc=steps, unroll=steps)
-        return contraction_stage(self.op, self.variant.roles, plan, device, rules)
+        if not self.asked:
+            return contraction_stage(self.op, self.variant.roles, plan, device, rules)
+        stage = contraction_stage(self.op, self.variant.roles, replace(plan, pm=1), device, rules)
+        passes = next(p for p, loop in stage.of_kind(SERIAL) if loop.axis == self.variant.roles.k)
+        return replace(stage, prefetch=passes)
 
     def candidate(self, stage: Stage, device: Device, seconds: float) -> Candidate:
         """A program of this structure with its copies; ``seconds``: the price of all."""
         prefetched = ", lines asked for ahead" if prefetches_lines(stage) else ", next panel prefetched"
-        variant = self.name + (prefetched if stage.prefetch >= 0 else "")
+        variant = self.name + (prefetched if stage.prefetch >= 0 and not self.asked else "")
         temporaries: tuple[Buffer, ...] = tuple(copy.output for copy in self.packing.copies)
         return Candidate(variant, (stage,), temporaries, seconds, before=pending_copies(self.packing.copies, device))
 
@@ -213,12 +229,6 @@ def _several_sums(op: TensorOp) -> bool:
 
 
 _WRITTEN_OUT = 8
-
-
-def _steps_written_out(op: TensorOp, k: str) -> int:
-    """Steps of the reduction that the loop over register tiles has: several where there are several sums, each of which
-    brings vectors of its own (eight took 14 % less time than one, of 6 x 2 vectors of each of two sums)."""
-    return gcd(op.axis(k).extent, _WRITTEN_OUT) if _several_sums(op) else 1
 
 
 class Packing:
@@ -286,7 +296,7 @@ def _of_lanes(
     n_extent, most = variant.op.axis(n).extent, max(4, vector_lanes(device, accumulator_dtype(variant.op)) * 4 // lanes)
     must = tuple(needs_packing(variant.op, roles, lanes))
     may = tuple(load for load in operands(variant.op, n) if not is_in_panels(load, n, lanes))
-    own = _own_tiles(variant, must, lanes)
+    own, rows = _own_tiles(variant, must, lanes), lambda width: _rows_in_lines(variant, width, device)
     choices = {must, may} if (roles.m is not None or must) and not variant.unrolled else {must}
     for packed in sorted(choices, key=len):
         for vectors in counts:
@@ -303,6 +313,8 @@ def _of_lanes(
                     yield Structure(variant, lanes, vectors, packing, order)
                     if own and packed == must:
                         yield Structure(variant, lanes, vectors, packing, order, own)
+                    if rules.shapes.prefetch and order == "ji" and not packed and (asked := rows(vectors * lanes)):
+                        yield Structure(variant, lanes, vectors, packing, order, asked=asked)
 
 
 def _packings(variant: Variant, width: int, packed: tuple[Load, ...], rules: AlignmentRules) -> list[Packing]:
@@ -326,6 +338,22 @@ def _own_tiles(variant: Variant, packed: tuple[Load, ...], lanes: int) -> tuple[
     return tuple(found)
 
 
+def _rows_in_lines(variant: Variant, width: int, device: Device) -> tuple[int, ...]:
+    """Operands whose rows along n, each read once, a register tile of that width reads by single lines.
+
+    (A row times 11008 x 4096 by one, two, four and eight lines of each of eight rows, the next ones asked for: 7.04,
+    7.27, 7.98 and 7.35 ms; times 4096 x 11008 7.75, 8.34, 8.20 and 9.04.)"""
+    roles, found = variant.roles, []
+    if variant.unrolled or variant.whole_rows or not reuses(variant.op) or len(device.layers) < 3:
+        return ()
+    for number, load in enumerate(variant.op.body_loads()):
+        bytes_ = width * ITEMSIZE[load.dtype]
+        rows = {roles.n, roles.k} <= load.axes() and roles.m not in load.axes() and in_a_row(load, roles.n or "")
+        if rows and not is_in_panels(load, roles.n or "") and bytes_ == device.layers[1].transaction_bytes:
+            found.append(number)
+    return tuple(found)
+
+
 def grid(
     structure: Structure, device: Device, rules: AlignmentRules, tally: Tally, search: str = ALL
 ) -> Points:
@@ -333,7 +361,7 @@ def grid(
     width, variant = structure.vectors * structure.lanes, structure.variant
     space = serial_tiles(
         structure.op, variant.roles, device, rules, structure.vectors, width, variant.unrolled,
-        structure.tile_bytes(1, 1),
+        structure.tile_bytes(1, 1), bool(structure.asked),
     )  # fmt: skip
     grown = points_of(space, _grown(structure, space))
     return aligned_points(space, grown, tally) if search == GROW else aligned_tiles(space, tally, grown)

@@ -14,7 +14,14 @@ from rollergen.gate.footprint import building, calling
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
-from rollergen.program.loops import AHEAD_BYTES, asks_for_tile, chain_lengths, panel_part, prefetches_lines
+from rollergen.program.loops import (
+    AHEAD_BYTES,
+    asks_for_tile,
+    chain_lengths,
+    next_rows,
+    panel_part,
+    prefetches_lines,
+)
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.model.prediction import predict
 from rollergen.program.model.price import StagePrediction
@@ -224,7 +231,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
     said += [_kept_text(kept_row, device) for kept_row in stage.kept_rows]
     said += [f"tail of {axis}: {kind}" for axis, kind in stage.guards]
     if prefetches_lines(stage):
-        said.append(f"lines are asked for {AHEAD_BYTES} bytes ahead of their use")
+        ahead = f"lines are asked for {AHEAD_BYTES} bytes ahead of their use"
+        said.append("the next rows are asked for while some are read" if next_rows(stage) else ahead)
     elif stage.prefetch >= 0:
         panel = "panel" if panel_part(stage) is not None else "row"
         what = f"the next {panel} is" if stage.op.reductions else "what the next row takes is"

@@ -42,7 +42,7 @@ from rollergen.lower.stores import (
 )
 from rollergen.lower.trips import first_trip
 from rollergen.lower.writer import Writer
-from rollergen.program.loops import asks_for_tile, panel_part, prefetches_lines
+from rollergen.program.loops import asking_depth, asks_for_tile, panel_part, prefetches_lines
 from rollergen.program.matrix_chains import is_matrix_chain
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, KeptRow
 
@@ -228,7 +228,7 @@ def _reduce(
     if part is not None:
         phase = replace(phase, before=((part.depth, lambda here: fetch_next(context, here, used, part)),))
     elif prefetches_lines(nest.stage):
-        phase = replace(phase, before=((nest.stage.prefetch + 1, lambda here: prefetch_lines(context, here)),))
+        phase = replace(phase, before=((asking_depth(nest.stage), lambda here: prefetch_lines(context, here)),))
     if asks_for_tile(nest.stage):
         block = (nest.stage.accumulator.flush[-1], partial(ask_for_tile, context))
         phase = replace(phase, before=(*phase.before, block))

@@ -8,7 +8,15 @@ from math import prod
 from rollergen.errors import ProgramError
 from rollergen.expr.tensor_op import Axis
 from rollergen.hal.spec import Device
-from rollergen.program.loops import OVERLAP, panel_part, prefetched_lines, prefetched_takes, prefetches_lines, tile_of
+from rollergen.program.loops import (
+    OVERLAP,
+    next_rows,
+    panel_part,
+    prefetched_lines,
+    prefetched_takes,
+    prefetches_lines,
+    tile_of,
+)
 from rollergen.program.rprogram import GRID, GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Loop, Stage
 
 _RANK = {GRID: 0, GROUP: 1, THREAD: 1, SERIAL: 2, UNROLL: 2, LANE: 3}
@@ -100,15 +108,17 @@ def _check_prefetch(stage: Stage, axes: Mapping[str, Axis]) -> None:
 
 
 def _check_prefetched_lines(stage: Stage) -> None:
-    """Behind a reduction's loop whose iterations ask for what later ones read come only loops that are written out."""
+    """Behind a reduction's loop whose iterations ask for what later ones read come only loops that are written out, or
+    those along the rows of a matrix that it walks (`next_rows`)."""
     p = stage.prefetch
     behind = sorted({loop.kind for loop in stage.loops[p + 1 :]} - {UNROLL, LANE})
-    if stage.loops[p].kind != SERIAL or behind or stage.threads > 1 or len(stage.op.reductions) != 1:
+    walks = stage.loops[p].kind == SERIAL and next_rows(stage)
+    if stage.loops[p].kind != SERIAL or (behind and not walks) or stage.threads > 1 or len(stage.op.reductions) != 1:
         raise refuse(
             stage,
             f"prefetch is {p}, a {stage.loops[p].kind} loop of a reduction with {behind or 'no other loops'} inside, "
             f"{stage.threads} threads and {len(stage.op.reductions)} reductions; expected a serial loop with unrolled "
-            "and lane loops inside, one thread and one reduction",
+            "and lane loops inside, or all serial ones along rows that one load reads, one thread and one reduction",
         )
     if not prefetched_lines(stage):
         raise refuse(

@@ -6,6 +6,7 @@ from rollergen.expr.values import loads
 from rollergen.hal.spec import Device
 from rollergen.program.loops import (
     asked_lanes,
+    asking_depth,
     ids_by_lane,
     line_loops,
     panel_part,
@@ -77,7 +78,7 @@ def _prefetches(nest: Nest) -> Number:
         return sum(lanes + (lanes if ids_by_lane(nest.stage, take) else 1) for lanes, take in takes) * points
     if prefetches_lines(nest.stage):
         positions = nest.in_thread()
-        before = [p for p in positions if p <= nest.stage.prefetch]
+        before = [p for p in positions if p < asking_depth(nest.stage)]
         return sum(nest.passed((*before, *line_loops(nest.stage, load))) for load, _ in prefetched_lines(nest.stage))
     asked = len(prefetched_loads(nest.stage, loads(*nest.stage.op.reductions[-1].bodies)))
     part = panel_part(nest.stage)

@@ -29,16 +29,16 @@ def exposed_misses(
     found: list[Limit] = []
     if not costs.walk_clocks and not device.tlbs:
         return found
+    asked = _prefetched_lines(nest)
     per_step = instructions / most(work.steps, 1) + 2 * work.spilled if work.reduces else 2 * work.spilled + 4
     if costs.walk_clocks:
         ahead = nest.loops[nest.stage.prefetch].axis if panel_part(nest.stage) is not None else ""
         squares = {copy.load: turns_alone(nest, copy, tile_shape(nest, copy, block=True)) for copy in nest.stage.copies}
         panels = shared_panels(nest.stage) if costs.walk_panel_clocks else ()
-        clocks = _column_walks(device, costs, work, reuse, per_step, misses, ahead, squares, panels)
+        clocks = _column_walks(device, costs, work, reuse, per_step, misses, ahead, squares, panels, asked)
         if costs.walk_piece_clocks and not work.reduces:
             clocks = clocks + _pieces_of_rows(device, costs, work, reuse, misses[device.backing.name])
         found.append(("column walks", waves.per_unit * clocks, ADDS))
-    asked = _prefetched_lines(nest)
     for number, tlb in enumerate(device.tlbs):
         clocks = 0
         fetched = reuse.of_line(tlb.page_bytes).fetched(tlb_cache(tlb), costs)
@@ -59,17 +59,18 @@ def _prefetched_lines(nest: Nest) -> set[int]:
 
 def _column_walks(
     device: Device, costs: Costs, work: Work, reuse: ReuseBySize, per_step: Number, misses: dict[str, list[Number]],
-    ahead: str, squares: dict[int, Number], panels: tuple[int, ...],
+    ahead: str, squares: dict[int, Number], panels: tuple[int, ...], asked: set[int],
 ) -> Number:  # fmt: skip
     """Exposed clocks of one block: operands walked down a column whose stride reaches few sets of the first cache;
     tensors beyond the caches that a reduction reads, or writes tile by tile, in more rows at once than prefetchers
     follow; and short pieces of so many rows that it reads, each line of which takes its time from the outer cache,
     whatever is computed meanwhile (copies were measured without: their stores take longer).  An array of a thread's
-    own is walked from end to end, and what moves with the axis ``ahead`` is prefetched.  The rows of ``squares`` that
-    are turned in registers are asked for together, and those of the next one behind them, whatever their stride (784 x
-    256 on Zen 4: 6.3 clocks a line in all, 25 with its walk).  Loads that together leave no gap between their rows
-    (words of a group of weights, each a load) read lines in a row: nothing is walked (2.4 us for each of 688 panels of
-    4096 x 16 nibbles on Zen 4, 35 with walks).  Of ``panels`` that tiles share the first tile waits for each line."""
+    own is walked from end to end; what moves with the axis ``ahead``, and loads that are ``asked`` for, are prefetched.
+    The rows of ``squares`` that are turned in registers are asked for together, and those of the next one behind them,
+    whatever their stride (784 x 256 on Zen 4: 6.3 clocks a line in all, 25 with its walk).  Loads that together leave
+    no gap between their rows (words of a group of weights, each a load) read lines in a row: nothing is walked (2.4 us
+    for each of 688 panels of 4096 x 16 nibbles on Zen 4, 35 with walks).  Of ``panels`` that tiles share the first
+    tile waits for each line."""
     caches = caches_of(device)
     first = caches[0]
     outer = [x for x in caches if x.scope == "device"]
@@ -80,7 +81,8 @@ def _column_walks(
     per_line = reuse.of_line(first.transaction_bytes)
     total: Number = 0
     for i, stream in enumerate(work.streams):
-        if stream.fills or stream.array >= 0 or (stream.load >= 0 and ahead in stream.operand.axes):
+        prefetched = stream.load in asked or (stream.load >= 0 and ahead in stream.operand.axes)
+        if stream.fills or stream.array >= 0 or prefetched:
             continue
         far: Number = stream.operand.bytes * 2 > near_bytes if outer else False
         rate = choose(far, costs.walk_far_clocks, costs.walk_clocks)
