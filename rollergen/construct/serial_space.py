@@ -296,7 +296,7 @@ def _of_lanes(
     n_extent, most = variant.op.axis(n).extent, max(4, vector_lanes(device, accumulator_dtype(variant.op)) * 4 // lanes)
     must = tuple(needs_packing(variant.op, roles, lanes))
     may = tuple(load for load in operands(variant.op, n) if not is_in_panels(load, n, lanes))
-    own, rows = _own_tiles(variant, must, lanes), lambda width: _rows_in_lines(variant, width, device)
+    own, rows = _own_tiles(variant, must, lanes), lambda vectors: _rows_in_lines(variant, vectors, lanes, device)
     choices = {must, may} if (roles.m is not None or must) and not variant.unrolled else {must}
     for packed in sorted(choices, key=len):
         for vectors in counts:
@@ -313,7 +313,7 @@ def _of_lanes(
                     yield Structure(variant, lanes, vectors, packing, order)
                     if own and packed == must:
                         yield Structure(variant, lanes, vectors, packing, order, own)
-                    if rules.shapes.prefetch and order == "ji" and not packed and (asked := rows(vectors * lanes)):
+                    if rules.shapes.prefetch and order == "ji" and not packed and (asked := rows(vectors)):
                         yield Structure(variant, lanes, vectors, packing, order, asked=asked)
 
 
@@ -338,18 +338,23 @@ def _own_tiles(variant: Variant, packed: tuple[Load, ...], lanes: int) -> tuple[
     return tuple(found)
 
 
-def _rows_in_lines(variant: Variant, width: int, device: Device) -> tuple[int, ...]:
-    """Operands whose rows along n, each read once, a register tile of that width reads by single lines.
+def _rows_in_lines(variant: Variant, vectors: int, lanes: int, device: Device) -> tuple[int, ...]:
+    """Operands beyond the caches whose rows along n, each read once, a register tile of so many vectors reads by single
+    lines.  Rows as short as the widest tile are read in one piece, one behind the other, which needs no asking.
 
     (A row times 11008 x 4096 by one, two, four and eight lines of each of eight rows, the next ones asked for: 7.04,
-    7.27, 7.98 and 7.35 ms; times 4096 x 11008 7.75, 8.34, 8.20 and 9.04.)"""
+    7.27, 7.98 and 7.35 ms; times 4096 x 11008 7.75, 8.34, 8.20 and 9.04.  Times 20000 x 256 in one piece .35, by lines
+    that are asked for .41; a sum of 512 x 4096 from the last cache .11 and .15.)"""
     roles, found = variant.roles, []
-    if variant.unrolled or variant.whole_rows or not reuses(variant.op) or len(device.layers) < 3:
+    short = variant.op.axis(roles.n or "").extent <= _VECTORS[-1] * lanes
+    if variant.unrolled or variant.whole_rows or short or len(device.layers) < 3:
         return ()
+    line, last = device.layers[1].transaction_bytes, device.layers[-2].capacity_bytes
     for number, load in enumerate(variant.op.body_loads()):
-        bytes_ = width * ITEMSIZE[load.dtype]
+        size = ITEMSIZE[load.dtype]
+        far = 3 * load.buffer.elements * size > last and vectors * lanes * size == line
         rows = {roles.n, roles.k} <= load.axes() and roles.m not in load.axes() and in_a_row(load, roles.n or "")
-        if rows and not is_in_panels(load, roles.n or "") and bytes_ == device.layers[1].transaction_bytes:
+        if far and rows and not is_in_panels(load, roles.n or ""):
             found.append(number)
     return tuple(found)
 

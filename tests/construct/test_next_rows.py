@@ -16,7 +16,7 @@ from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.loops import next_rows
 from rollergen.program.model import predict_stage
-from rollergen.program.rprogram import SERIAL, UNROLL, Loop
+from rollergen.program.rprogram import GRID, SERIAL, UNROLL, Loop
 from tests.agreement.readers import assert_traffic, interpreted, run_opencl, small_integers
 from tests.program import hand_devices
 
@@ -83,9 +83,19 @@ def test_each_row_is_read_by_single_lines():
         assert np.prod([loop.extent for loop in stage.loops if loop.axis == "j" and loop.kind != SERIAL]) == line
 
 
-@pytest.mark.parametrize("n", [256, 50257])
-def test_neither_rows_in_the_caches_nor_those_too_long_for_them_are_asked_for(n):
-    assert not asks(stage_of(best(product(1, 1024, n))))
+@pytest.mark.parametrize(("k", "n"), [(1024, 1024), (1024, 50257), (50000, 256)])
+def test_no_matrix_in_the_caches_no_rows_too_long_for_them_and_none_in_one_piece_are_asked_for(k, n):
+    assert not asks(stage_of(best(product(1, k, n))))
+
+
+@pytest.mark.parametrize(("k", "asked"), [(512, True), (4096, False)])
+def test_columns_that_are_added_up_in_few_short_passes_ask_for_the_next_page_of_rows(k, asked):
+    stage = stage_of(best(canonicalize(rg.ops.sum(rg.tensor("x", (k, 32768)), 0))))
+    assert asks(stage) is asked
+    if asked:
+        assert stage.loops[stage.prefetch].stride == 16  # in 32 passes
+        columns = np.prod([loop.extent for loop in stage.loops if loop.axis != "k" and loop.kind != GRID])
+        assert columns * 4 >= 4096
 
 
 def test_the_longest_vectors_read_more_rows_at_once():
