@@ -10,6 +10,7 @@ from math import isfinite, isnan
 
 import numpy as np
 
+from rollergen.construct.asked_parts import asked_parts
 from rollergen.construct.candidate import Candidate, best, candidates_text, variants_text
 from rollergen.construct.chains import chain_candidates
 from rollergen.construct.edges import edge_candidates
@@ -66,9 +67,8 @@ def construct(
 ) -> tuple[Ranked, ...]:
     """Up to `top_k` programs for `graph` on `device`, best predicted first.
 
-    Deterministic: prices are rounded and ties fall by the program's text.  Raises `DoesNotFitError`
-    where the device has no backing store and the data exceed its memory, `ConstructionError` where the
-    limits of the options admit no program.
+    Deterministic: prices are rounded and ties fall by the program's text.  Raises `DoesNotFitError` where the device
+    has no backing store and the data exceed its memory, `ConstructionError` where the options admit no program.
     """
     device = limited(device, options)
     require_fit(graph, device)
@@ -326,6 +326,7 @@ def _variant_spaces(
             yield ThreadSpace(variant, device, rules, search, few).candidates
         if search == ALL:
             yield partial(matrix_candidates, variant, device, rules)
+            yield partial(asked_parts, variant, device, rules)
 
 
 def _in_rows(op: TensorOp) -> bool:

@@ -54,21 +54,29 @@ def serial_candidates(
     every = _sparing(list(as_far_as_possible(structures(variant, device, rules), variant.name)), rules)
     plain = [one for one in every if not (one.staged or one.asked)]
     for alike in (plain, [one for one in every if one.staged], [one for one in every if one.asked]):
-        found, spaces = [], []
-        for structure in alike:
-            points = grid(structure, device, rules, ledger, search)
-            own = _draftables(structure, points, device, rules) if len(points) else []
-            found += [structure] * len(own)
-            spaces += own
-        best = drafted(spaces, count, 3 * count if alike is plain else count)
-        whole = lambda one, found=found: (
-            found[one.structure],
-            found[one.structure].candidate(found[one.structure].stage(one.plan, device, rules), device, one.seconds),
-        )
-        made = [pair for _, pair in standing(best, whole, lambda one: plan_text(one.plan))]
+        made = made_of(alike, count, 3 * count if alike is plain else count, device, rules, ledger, search)
         yield from (one for _, one in made)
         if rules.shapes.prefetch:
             yield from as_far_as_possible(_prefetching(made, device), f"{variant.name}, prefetched")
+
+
+def made_of(
+    structures: Sequence[Structure], each: int, count: int, device: Device, rules: AlignmentRules, ledger: Ledger,
+    search: str = ALL,
+) -> list[tuple[Structure, Candidate]]:  # fmt: skip
+    """The ``count`` best candidates of these structures, at most so many of ``each``."""
+    found, spaces = [], []
+    for structure in structures:
+        points = grid(structure, device, rules, ledger, search)
+        own = _draftables(structure, points, device, rules) if len(points) else []
+        found += [structure] * len(own)
+        spaces += own
+    whole = lambda one: (
+        found[one.structure],
+        found[one.structure].candidate(found[one.structure].stage(one.plan, device, rules), device, one.seconds),
+    )
+    best = drafted(spaces, each, count)
+    return [pair for _, pair in standing(best, whole, lambda one: plan_text(one.plan))]
 
 
 def _prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) -> Iterator[Candidate]:

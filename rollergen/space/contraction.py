@@ -129,13 +129,20 @@ def _not_longer(op: TensorOp, roles: Roles, device: Device, rules: AlignmentRule
     return limit(LONGER, "lanes rm vm rn vn pm pn tm tn", allowed)
 
 
-_ROWS = tuple(range(1, 15))
+MOST_ROWS = 14
+_ROWS = tuple(range(1, MOST_ROWS + 1))
 _STEPS = (32, 64, 128, 256, 384, 512, 1024)
 _FEW_STEPS = (8, 16)
 """Of a vector, or of as few rows as a register tile has, times a matrix that is read once as it lies: few of its rows
 at a time, each to its end.  (1, 2, 4 and 8 rows times 4096 x 4096 on one core of a Zen 4: 2.9, 3.0, 3.5 and 4.5 ms by
 8 rows of the matrix; the last three 6.7, 7.2 and 8.6 with tiles of 64 x 1024 of it copied.)"""
-_PAGE_BYTES = 4096
+MOST_ASKED = _FEW_STEPS[0]
+"""Rows of a pass that asks for the next ones: sixteen, which fall into twice the lines of each set, took 1.2 times as
+long (a row times 4096 x 4096, sums of 4096 columns of 4096).  More are read in parts (`construct.asked_parts`)."""
+_LEAST_PASSES, _PIECE_BYTES = 16, 8192
+"""Passes of which all but the first are asked for (sums of 32 x 200704 take 1.15 times as long, of 64 x 100000 .84 to
+1.16, of 128 x 100000 .95), and bytes of each row that a pass over columns reads at least (pages, two and four of them
+take the same within 5 %)."""
 MOST_WRITTEN_OUT = 360
 """Steps of the reduction, over all vectors of a tile, that are written out one after the other."""
 _SERIAL_PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -150,8 +157,8 @@ def serial_tiles(
     ``unrolled``: the whole reduction is written out.  ``own_bytes``: of an element along k of one panel in the arrays
     that a block copies operands into.  ``asking``: of one panel in what each pass over few rows asks for,
     which each unit walks to their ends, or to those of its part (1024 x 50257 in parts of 4096 took 1.15 times as long
-    as whole rows that are not asked for).  Columns that are added up in few passes are walked by pages (512 x 32768:
-    2.7 ms, 5.8 in tiles of 64 x 256).
+    as whole rows that are not asked for).  Columns are walked in shorter pieces, too (256 x 16384: .30 ms, .41 in tiles
+    of 64 x 128).
     """
     m_extent = op.axis(roles.m).extent if roles.m else 1
     k_extent = op.axis(roles.k).extent
@@ -173,10 +180,11 @@ def serial_tiles(
     if reuses(op):  # a sum of columns starts its accumulators anew after a step
         limits.append(limit(ONE_PANEL, "kc pm pn", lambda kc, *panels: (kc == k_extent) | (prod(panels) > 1)))
     if asking:
-        few = min(steps[0], _FEW_STEPS[-1])
+        few = min(steps[0], MOST_ASKED)
         whole = ceil_div(ceil_div(op.axis(roles.n or "").extent, width), device.units)
-        least = whole if reuses(op) else min(whole, _PAGE_BYTES // own_bytes)
-        walked = lambda kc, pm, pn: (kc == few) & (kc < k_extent) & (pm == 1) & (pn >= max(least, 2))
+        least = whole if reuses(op) else min(whole, _PIECE_BYTES // own_bytes)
+        many = k_extent >= _LEAST_PASSES * few
+        walked = lambda kc, pm, pn: (kc == few) & many & (pm == 1) & (pn >= max(least, 2))
         limits.append(limit(PIECES, "kc pm pn", walked))
     if unrolled:
         allowed = lambda rows: (rows > 1) & (written_out(op, rows * vectors) <= MOST_WRITTEN_OUT)
@@ -200,7 +208,7 @@ def _shorter_steps(op: TensorOp, roles: Roles) -> list[int]:
         return []
     extent = op.axis(roles.k).extent
     longest = _FEW_STEPS[0] * WAITING_OF_FEW_ROWS  # of several rows; beyond it sums in the output err more than blocks'
-    few = roles.m is None or (op.axis(roles.m).extent <= _ROWS[-1] and extent <= longest and not panels)
+    few = roles.m is None or (op.axis(roles.m).extent <= MOST_ROWS and extent <= longest and not panels)
     steps = list((*_FEW_STEPS, *_STEPS) if few else _STEPS)
     least = least_step(op, extent, few_rows=few)
     while steps[-1] < least:
