@@ -19,13 +19,14 @@ from rollergen.program.loops import (
     PanelPart,
     asked_lanes,
     asks_near,
+    block_loops,
     ids_by_lane,
     line_loops,
     prefetched_lines,
     prefetched_loads,
     prefetched_takes,
 )
-from rollergen.program.rprogram import SERIAL, UNROLL
+from rollergen.program.rprogram import UNROLL
 
 
 def fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: PanelPart | None = None) -> None:
@@ -68,11 +69,9 @@ def ask_for_tile(context: Context, place: Place) -> None:
     """Asks for where the register tile's results will be written, if the block of its sums that begins here is the last
     one (`loops.asks_for_tile`)."""
     nest, out = context.nest, context.out
-    blocks = range(nest.tile_depth, nest.stage.accumulator.flush[-1])
-    outside = [p for p in blocks if nest.loops[p].kind == SERIAL and nest.loops[p].extent > 1]
     first = place if nest.lane_position is None else place.bind({nest.lane_position: Index()})
     vectors = tuple(p for p in nest.positions("spatial", after=nest.tile_depth) if nest.loops[p].kind == UNROLL)
-    last = [Inside(place.point[p], nest.loops[p].extent - 1, None) for p in outside]
+    last = [Inside(place.point[p], nest.loops[p].extent - 1, None) for p in block_loops(nest.stage)]
     with when_all(out, last), loops_over(out, first, vectors):
         access = output_access(first, out)
         out.prefetch_line(access.pointer, access.offset, near=True)

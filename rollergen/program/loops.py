@@ -174,7 +174,14 @@ def prefetched_loads(stage: Stage, used: Iterable[Load]) -> tuple[Load, ...]:
 def asks_for_tile(stage: Stage) -> bool:
     """Whether what is prefetched of the output (`Store.prefetch_distance`) is where a register tile's results will be
     written, when the last block of its sums begins."""
-    return bool(stage.store.prefetch_distance and stage.accumulator.flush) and not stage.op.of_role("row")
+    asks = bool(np.any(stage.store.prefetch_distance)) and bool(stage.accumulator.flush)
+    return asks and not stage.op.of_role("row")
+
+
+def block_loops(stage: Stage) -> tuple[int, ...]:
+    """The loops over the innermost blocks of a tile's sums, by position."""
+    blocks = range(stage.accumulator.at_loop, stage.accumulator.flush[-1])
+    return tuple(p for p in blocks if stage.loops[p].kind == SERIAL)
 
 
 AHEAD_BYTES = 4096

@@ -83,8 +83,8 @@ def test_all_lines_of_a_later_step_are_asked_for_but_no_single_ones():
 def test_lines_stay_away_from_the_first_cache_where_several_other_rows_are_read():
     product = rg.ops.matmul(rg.tensor("x", (10, 4096)), rg.tensor("w", (4096, 4096), constant=True))
     program = asking(construct(cuts(product, AVX512, OPTIONS, None)[0], AVX512, OPTIONS, top_k=1)[0].program)
-    asked = re.findall(r"__builtin_prefetch\(.*, 0, (\d)\);", emit(program, AVX512, "opencl").text)
-    assert set(asked) == {"2"}
+    asked = re.findall(r"__builtin_prefetch\(.*\((\w+)_at .*, 0, (\d)\);", emit(program, AVX512, "opencl").text)
+    assert set(asked) == {("w_packed", "2"), ("out", "3")}
 
 
 def test_results_and_traffic_are_as_without():

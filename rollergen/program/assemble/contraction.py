@@ -31,6 +31,7 @@ from rollergen.program.assemble.nest import (
     useful_digits,
 )
 from rollergen.program.assemble.plan import ContractionPlan, Roles, Size
+from rollergen.program.loops import block_loops
 from rollergen.program.rprogram import (
     GRID,
     GROUP,
@@ -108,12 +109,16 @@ def _asking(stage: Stage, device: Device, rules: AlignmentRules) -> Stage:
     (One core of a Zen 4, 128 rows times 768 x N constants, time with for without: to 768 1.00, to 2304 .97, to 3072
     .97, with gelu .99.  Of sums that wait: 3072 to 768 .996, a 1 x 1 convolution 1.05.)
     """
-    op, waits = stage.op, stage.accumulator.carry or not stage.accumulator.flush
+    op = stage.op
     first = next((layer for layer in device.layers[:-1] if not layer.managed), None)
-    if first is None or device.kind.threads or waits or not rules.shapes.prefetch:
+    if first is None or device.kind.threads or not stage.accumulator.flush or not rules.shapes.prefetch:
         return stage
     size = prod(axis.extent for axis in op.of_role("spatial")) * ITEMSIZE[op.output.dtype]
-    return replace(stage, store=replace(stage.store, prefetch_distance=int(size > first.capacity_bytes)))
+    outside = [loop for loop in stage.loops[: stage.accumulator.at_loop] if loop.kind == SERIAL]
+    passes = prod(loop.extent for loop in outside if op.axis(loop.axis).role == "reduce")
+    blocks = prod(stage.loops[p].extent for p in block_loops(stage))
+    asks = (size > first.capacity_bytes) * (passes == 1) * (blocks > 1)  # of each program of a batch
+    return replace(stage, store=replace(stage.store, prefetch_distance=asks))
 
 
 def _has_k_blocks(plan: ContractionPlan, op: TensorOp, roles: Roles) -> bool:

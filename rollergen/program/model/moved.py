@@ -12,6 +12,7 @@ import numpy as np
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
+from rollergen.program.loops import asks_for_tile
 from rollergen.program.matrix import COLUMNS, exchanged_loops, exchanges, row_loop
 from rollergen.program.model.access import Access, direct_access, fill_accesses, register_accesses, turns_alone
 from rollergen.program.model.boxed_stores import stored_box_accesses, stored_box_slots
@@ -242,8 +243,11 @@ def _stores(nest: Nest, device: Device) -> list[Access]:
     found = [_across_rows(nest, device, one, target) for one in found]
     if len(found) > 1:
         found[1] = replace(found[1], count=found[1].count * waiting)
-    if nest.stage.store.prefetch_distance:
-        found.append(replace(found[0], role="ahead_read", width_bytes=target.itemsize, split=1, broken=0, tested=0))
+    if not is_nothing(nest.stage.store.prefetch_distance):
+        ahead = replace(found[0], role="ahead_read", width_bytes=target.itemsize, split=1, broken=0, tested=0)
+        if asks_for_tile(nest.stage):  # of programs side by side some do
+            ahead = replace(ahead, count=ahead.count * nest.stage.store.prefetch_distance)
+        found.append(ahead)
     return found
 
 
