@@ -11,6 +11,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,7 @@ from rollergen.hal.runtimes.opencl_platforms import (
     limit_threads,
     make_ready,
 )
+from rollergen.hal.runtimes.pocl_builtins import OPTION, declarations, suffice
 from rollergen.hal.runtimes.pocl_cache import directory, trouble
 from rollergen.hal.runtimes.pocl_pool import Pool, pool_of
 from rollergen.hal.runtimes.pocl_work_groups import WorkGroups, callable_alone, object_of, own_names, work_groups
@@ -181,14 +183,21 @@ class OpenCLRuntime:
         log."""
         devices = list(dict.fromkeys(self._device(one) for one in alone))
         names = own_names(text)
-        renamed = [f"-D{entry}={name}" for entry, name in names.items()]
+        options = [QUIET, *options, *(f"-D{entry}={name}" for entry, name in names.items())]
+        try:
+            program = self._built(text, options, devices)
+        except self.opencl.RuntimeError as error:
+            raise BuildError(f"OpenCL build failed on {self.description}: {error}{self._cache_trouble()}") from None
+        return Module(program, self.opencl, names, self.device.platform.name == POCL and callable_alone(text))
+
+    def _built(self, text: str, options: list[str], devices: list[Any]) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            try:
-                program = self.opencl.Program(self.context, text).build([QUIET, *options, *renamed], devices=devices)
-            except self.opencl.RuntimeError as error:
-                raise BuildError(f"OpenCL build failed on {self.description}: {error}{self._cache_trouble()}") from None
-        return Module(program, self.opencl, names, self.device.platform.name == POCL and callable_alone(text))
+            if self.device.platform.name == POCL and suffice(text):
+                behind_ours = self.opencl.Program(self.context, declarations() + text)
+                with suppress(self.opencl.RuntimeError):  # it is wrong, or takes a type or a macro of the others
+                    return behind_ours.build([*options, OPTION], devices=devices)
+            return self.opencl.Program(self.context, text).build(options, devices=devices)
 
     def _device(self, alone: bool) -> Any:
         return self._caller if alone and self._caller else self.device

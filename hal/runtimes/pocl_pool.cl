@@ -128,7 +128,8 @@ static void do_job(global struct pool *pool, global struct launch *job)
     ADD(&pool->gate, -CLOSED);
     ADD(&pool->generation, 1);
     int asleep = READ(&pool->sleepers) != 0;
-    if (asleep && (pool->owed += max(job->took, job->took_asleep)) > pool->wake) {
+    word took = job->took > job->took_asleep ? job->took : job->took_asleep;
+    if (asleep && (pool->owed += took) > pool->wake) {
         pool->owed = 0;
         futex(&pool->generation, WAKE, ALL);
     }
