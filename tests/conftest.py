@@ -2,6 +2,7 @@
 examples are the same in every run (new ones are the fuzzer's task), and a candidate that is dropped fails the test.
 Tests run side by side, so that times are those of a busy machine: none is taken again for that, but in tests of it."""
 
+import gc
 from collections import defaultdict
 
 import pytest
@@ -33,6 +34,12 @@ def pytest_collection_modifyitems(config, items):
     left_out = {item for (_, n), cases in lists.items() for at, item in enumerate(cases) if at % n}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish():
+    """What is there before the first test stays, so that the collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
