@@ -65,7 +65,7 @@ def run_case(name: str, device_name: str) -> dict:
         row["interpreted_s"] = round(time.perf_counter() - start, 2)
         row["blocks"] = [len(blocks.get(s.name, range(s.blocks))) for s in program.stages]
         start = time.perf_counter()
-        got = readers.run_opencl(program, arrays, spec)
+        got = readers.run_opencl(program, arrays, spec, optimised=True)
         readers.assert_values(expression, program, got, arrays, None, tolerance)
         row["opencl_s"] = round(time.perf_counter() - start, 2)
     except AssertionError as error:

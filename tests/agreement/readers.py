@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 import rollergen as rg
-from rollergen.emit import emit
+from rollergen.emit import Source, emit
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.reference import evaluate_at
 from rollergen.hal.load import load_device
@@ -44,13 +44,27 @@ def small_integers(program: RProgram, seed: int = 0) -> dict[str, np.ndarray]:
     return {b.name: random.integers(-3, 4, b.shape).astype(numpy_dtype(b.dtype)) for b in program.inputs}
 
 
+def quickly(source: Source) -> tuple[str, ...]:
+    """Options by which PoCL does not optimise a text of threads: that is for GPUs, of whose compilers it is none, and
+    takes it up to a second a kernel."""
+    return ("-cl-opt-disable",) if any(launch.threads > 1 for launch in source.launches) else ()
+
+
 def run_opencl(
-    program: RProgram, arrays: Mapping[str, np.ndarray], spec, options: Sequence[str] = (), change=lambda text: text
+    program: RProgram,
+    arrays: Mapping[str, np.ndarray],
+    spec,
+    options: Sequence[str] = (),
+    change=lambda text: text,
+    optimised: bool = False,
 ) -> dict[str, np.ndarray]:
     """Outputs of the emitted source, each buffer between guard zones that must stay as they are.
 
-    ``options``: of the OpenCL compiler; ``change``: of the text, before it is compiled."""
+    ``options``: of the OpenCL compiler; ``change``: of the text, before it is compiled; ``optimised``: GPUs' texts,
+    too, for sizes that run longer than they are compiled."""
     source = emit(program, spec, "opencl")
+    if not optimised:
+        options = (*options, *quickly(source))
     module = runtime().compile(change(source.text), options)
     whole, views = {}, {}
     for buffer in program.buffers():

@@ -6,6 +6,7 @@ import numpy as np
 
 from rollergen.emit import emit
 from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
+from tests.agreement.readers import quickly
 from tests.lower.devices import DEVICES
 from tests.lower.reference import numpy_dtype, run_program
 
@@ -58,7 +59,7 @@ def execute(source, program, inputs):
         if given is None and "float" in buffer.dtype:
             given = np.nan
         zoned[buffer.name] = Zoned(buffer.shape, buffer.dtype, given)
-    module = run.compile(source.text)
+    module = run.compile(source.text, quickly(source))
     wrapped = {name: run.wrap(z.array.reshape(-1)) for name, z in zoned.items()}
     for launch in source.launches:
         kernel = module.kernel(launch.entry)
