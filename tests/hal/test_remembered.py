@@ -113,7 +113,7 @@ CHANGES = {
     "cores": lambda library, monkeypatch: monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 7}),
     "processor": lambda library, monkeypatch: monkeypatch.setattr(module, "cpu_model", lambda: "another"),
     "features": lambda library, monkeypatch: monkeypatch.setattr(module, "host_flags", lambda: frozenset({"sse2"})),
-    "a variable of PoCL's": lambda library, monkeypatch: monkeypatch.setenv("POCL_MAX_PTHREAD_COUNT", "1"),
+    "a variable of PoCL's": lambda library, monkeypatch: monkeypatch.setenv("POCL_AFFINITY", "another"),
     "a variable of the loader's": lambda library, monkeypatch: monkeypatch.setenv("LD_LIBRARY_PATH", "/elsewhere"),
     "drivers elsewhere": lambda library, monkeypatch: monkeypatch.setenv("OCL_ICD_VENDORS", str(library.parent)),
     "no pyopencl": lambda library, monkeypatch: monkeypatch.setattr(module, "find_spec", lambda name: None),
