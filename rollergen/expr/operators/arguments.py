@@ -289,7 +289,7 @@ def refuse_inplace(operation: str, inplace: bool) -> None:
         raise ExpressionError(f"{operation}: inplace is {shown(inplace)}; expected False: the result is a new tensor")
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def _parameters(operator: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, int]]:
     """The signature, and the position of each parameter: of the operators that are called, few of 150."""
     signature = inspect.signature(operator)
