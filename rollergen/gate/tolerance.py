@@ -237,13 +237,14 @@ def _reduce(reduction: Reduction, length: int, scope: _Scope, terms: int) -> tup
         dtype = reduction.bodies[0].dtype
         added = _of_sum(length, terms) * unit_roundoff(dtype) ** 2
         root = math.sqrt(length)  # jumps are as independent as roundings
-        lost = length * smallest_normal(dtype)
+        tiny = smallest_normal(dtype)
         return tuple(
             Accuracy(
-                one.variance + added, length * one.magnitude, root * one.steps, one.whole, lost if one.variance else 0.0
+                one.variance + added, length * one.magnitude, root * one.steps, one.whole,
+                length * (one.flushed + tiny) if one.variance else 0.0,
             ).held_in(dtype)
             for one in bodies
-        )
+        )  # fmt: skip
     step = tuple(scope.of(value) for value in reduction.combiner.combine)
     if all(part.variance == 0 for part in step):
         return tuple(_widest(bodies) for _ in step)

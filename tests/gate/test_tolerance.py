@@ -9,6 +9,7 @@ import rollergen as rg
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import rounded
 from rollergen.expr.index import Index
+from rollergen.expr.splitting import split_reduction
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Binary, Buffer, Cast, Const, Load, Partial, Select, Unary, Within, named_combiner
 from rollergen.gate.tolerance import (
@@ -73,6 +74,13 @@ def test_each_product_of_a_sum_may_be_flushed_to_zero():
     tiny = float(np.finfo(F32).tiny)
     got, want = np.zeros(2, np.float32), np.array([2.99, 4.01]) * tiny  # one more for the sum itself
     assert differences(got, want, known.variance, F32, False, known.absolute).tolist() == [False, True]
+
+
+def test_a_sum_in_parts_may_lose_as_many_products_as_a_whole_one():
+    whole = dot(64)
+    parts = split_reduction(whole, "k", 4)
+    one, several = (accuracies(ops, inputs_of(whole))["S"].flushed for ops in ((whole,), parts))
+    assert several == one + 4 * np.finfo(F32).tiny  # and the parts' sums
 
 
 def test_a_sum_of_what_is_read_as_it_is_loses_no_denormal_number():
