@@ -127,8 +127,8 @@ class OpenCLRuntime:
         self._lock = threading.Lock()
         self._in_use: list[tuple[Any, ...]] = []
         self._last = {True: self.queue, False: self.plain_queue}
-        if before is not None and self.device.platform.name == POCL:
-            remember(self.host, before)
+        if before is not None:
+            remember(self.host if self.device.platform.name == POCL else None, before)
 
     @property
     def host(self) -> Host:

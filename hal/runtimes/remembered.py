@@ -28,8 +28,8 @@ from rollergen.hal.runtimes.pocl_cpu_name import host_flags
 
 _VARIABLES = ("CL_", "HWLOC_", "LD_", "LLVM_", "OCL_", "OPENCL_", "POCL_", "PYOPENCL_")
 """How the names of variables begin that the loaders of libraries and drivers, PoCL and what it uses listen to."""
-_VENDORS = "/etc/OpenCL/vendors"
-"""Where loaders look for drivers unless OCL_ICD_VENDORS names another folder."""
+_VENDORS = "etc/OpenCL/vendors"
+"""Where loaders look for drivers, of the system and of an environment of conda's, unless a variable says where."""
 _LIBRARIES = "/etc/ld.so.cache"
 """Where the system's loader looks for libraries."""
 _MOST = 16
@@ -91,18 +91,20 @@ def before_opening() -> Before | None:
     return None if "pyopencl" in sys.modules else Before(surroundings(), frozenset(_mapped()))
 
 
-def remember(host: Host, before: Before) -> None:
-    """Keeps what the open device says, where that is new."""
+def remember(host: Host | None, before: Before) -> None:
+    """Keeps what the open device says, where that is new; None: it is not PoCL's, of which nothing is kept."""
     told, name = remembered(), before.surroundings
     if told == host:
         return
     if told is not None:
         doubt()
-    stamps = [one for one in (stamp(Path(path)) for path in sorted(_mapped() - before.files)) if one]
     kept = {one: value for one, value in read_kept(_file()).items() if one != name}
-    while len(kept) >= _MOST:
-        del kept[next(iter(kept))]
-    write_kept(_file(), {**kept, name: {"host": host, "files": stamps}})
+    if host is not None:
+        while len(kept) >= _MOST:
+            del kept[next(iter(kept))]
+        stamps = [one for one in (stamp(Path(path)) for path in sorted(_mapped() - before.files)) if one]
+        kept[name] = {"host": host, "files": stamps}
+    write_kept(_file(), kept)
 
 
 def surroundings() -> str:
@@ -110,7 +112,8 @@ def surroundings() -> str:
     module = find_spec("pyopencl")
     package = os.path.dirname(module.origin) if module and module.origin else ""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    folders = (package, f"{package}/.libs", os.environ.get("OCL_ICD_VENDORS") or _VENDORS)
+    named = [os.environ[name] for name in ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH") if os.environ.get(name)]
+    folders = (package, f"{package}/.libs", f"/{_VENDORS}", f"{sys.prefix}/{_VENDORS}", *named)
     facts: dict[str, Any] = {
         "python": sys.version,
         "system": list(os.uname()) if hasattr(os, "uname") else sys.platform,

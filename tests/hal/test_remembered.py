@@ -128,15 +128,26 @@ def test_whatever_it_follows_from_is_looked_at(file, tmp_path, monkeypatch, chan
     assert remembered() is None
 
 
-def test_a_new_driver_among_the_drivers_is_noticed(file, tmp_path, monkeypatch):
-    vendors = tmp_path / "vendors"
-    vendors.mkdir()
-    monkeypatch.setenv("OCL_ICD_VENDORS", str(vendors))
+@pytest.mark.parametrize("place", ["OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "the environment of conda"])
+def test_a_new_driver_among_the_drivers_is_noticed(file, tmp_path, monkeypatch, place):
+    vendors = tmp_path / "etc" / "OpenCL" / "vendors"
+    vendors.mkdir(parents=True)
+    if place.isupper():
+        monkeypatch.setenv(place, str(vendors))
+    else:
+        monkeypatch.setattr(sys, "prefix", str(tmp_path))
     kept(tmp_path, monkeypatch)
     assert remembered() == HOST
     (vendors / "new.icd").write_text("libnew.so")
     remembered.cache_clear()
     assert remembered() is None
+
+
+def test_a_device_that_is_not_pocls_is_not_remembered_and_ends_what_was(file, tmp_path, monkeypatch):
+    kept(tmp_path, monkeypatch)
+    assert remembered() == HOST
+    remember(None, before_opening())
+    assert remembered() is None and json.loads(file.read_text()) == {}
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "\0"])
