@@ -347,12 +347,13 @@ def _own_tiles(variant: Variant, packed: tuple[Load, ...], lanes: int) -> tuple[
 
 
 def _rows_in_lines(variant: Variant, vectors: int, lanes: int, device: Device) -> tuple[int, ...]:
-    """Operands beyond the caches whose rows along n, each read once, a register tile of so many vectors reads by single
-    lines.  Rows as short as the widest tile are read in one piece, one behind the other, which needs no asking.
+    """Operands larger than a third of the last cache whose rows along n, each read once, a register tile of so many
+    vectors reads by single lines.  Rows as short as the widest tile are read in one piece, one behind the other, which
+    needs no asking, and smaller operands come from the last cache.
 
     (A row times 11008 x 4096 by one, two, four and eight lines of each of eight rows, the next ones asked for: 7.04,
     7.27, 7.98 and 7.35 ms; times 4096 x 11008 7.75, 8.34, 8.20 and 9.04.  Times 20000 x 256 in one piece .35, by lines
-    that are asked for .41; a sum of 512 x 4096 from the last cache .11 and .15.)"""
+    that are asked for .41; a sum of 512 x 4096, a quarter of the last cache, .11 and .15.)"""
     roles, found = variant.roles, []
     short = variant.op.axis(roles.n or "").extent <= _VECTORS[-1] * lanes
     if variant.unrolled or variant.whole_rows or short or len(device.layers) < 3:

@@ -201,14 +201,14 @@ def prefetched_lines(stage: Stage) -> tuple[tuple[Load, int], ...]:
 
     Hardware follows single lines by itself: the scales of those weights asked for, too, took 705 us.
     """
+    if asking_depth(stage) > stage.prefetch + 1:
+        return tuple((load, 1) for load in next_rows(stage))
     loop, lane = stage.loops[stage.prefetch], stage.loops[-1]
     copied = {copy.load for copy in stage.copies}
     found: dict[str, list[Load]] = {}
     for number, load in enumerate(stage.op.loads()):
         if number not in copied and lane.kind == LANE and is_in_panels(load, lane.axis):
             found.setdefault(load.buffer.name, []).append(load)
-    if asking_depth(stage) > stage.prefetch + 1:
-        return tuple((load, 1) for load in next_rows(stage))
     asked: list[tuple[Load, int]] = []
     for some in found.values():
         size = ITEMSIZE[some[0].dtype]
