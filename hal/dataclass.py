@@ -64,9 +64,9 @@ Written = tuple[str, dict[str, Any]]
 
 
 class _Waiting:
-    """A method until somebody asks for it, who finds the compiled one: it is put in its place, unless another was
-    meanwhile.  (One object: closures in its place were a third of all that the collector looks at, and it looks three
-    times when a process ends.)"""
+    """A descriptor in the place of a method that is compiled when it is first looked up, and then replaces it, unless
+    the class was given another one meanwhile.  (Closures instead were a third of all objects that the garbage collector
+    looks at, three times when a process ends.)"""
 
     __slots__ = ("_cls", "_made", "_name", "_text")
 

@@ -1,9 +1,9 @@
 """What PoCL's device for this machine's CPU calls itself, as an earlier process found it.
 
 To import pyopencl and to have PoCL look at the machine takes 100 ms, more than all else that finds a kernel in a cache;
-and all that such a process asks of them is names.  They are believed while everything stays as it was that they follow
-from: the processor and the cores that the process may use, the system, environment variables, the folders where drivers
-are looked for, and every file that opening the device brought in.  In doubt the device is opened.  That also happens
+and all that such a process asks of them is names.  They are believed while nothing changes that decides them: the
+processor and the cores that the process may use, the system, environment variables, the folders where drivers are
+looked for, and every file that opening the device brought in.  In doubt the device is opened.  That also happens
 before anything is compiled, and what it says then is kept.
 """
 

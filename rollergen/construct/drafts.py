@@ -1,8 +1,8 @@
 """The best drafts of a serial space, by branch and bound over batches of plans.
 
 A price has a part that is cheap to find, what a unit does by itself, and which no other part lessens: points whose
-cheap part alone exceeds what the best drafts take in all are never priced.  Nor, where many are left, are those that
-exceed it with what the next cache delivers.  What is found is what pricing every point would find, ties included.
+cheap part alone exceeds what the best drafts take in all are never priced.  Where many are left, the bandwidth of the
+next cache is counted, too, and rules out more.  What is found is what pricing every point would find, ties included.
 """
 
 from __future__ import annotations

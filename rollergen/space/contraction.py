@@ -140,9 +140,9 @@ MOST_ASKED = _FEW_STEPS[0]
 """Rows of a pass that asks for the next ones: sixteen, which fall into twice the lines of each set, took 1.2 times as
 long (a row times 4096 x 4096, sums of 4096 columns of 4096).  More are read in parts (`construct.asked_parts`)."""
 _LEAST_PASSES, _PIECE_BYTES = 16, 8192
-"""Passes of which all but the first are asked for (sums of 32 x 200704 take 1.15 times as long, of 64 x 100000 .84 to
-1.16, of 128 x 100000 .95), and bytes of each row that a pass over columns reads at least (pages, two and four of them
-take the same within 5 %)."""
+"""The least number of passes, of which the first is not asked for (sums of 32 x 200704 take 1.15 times as long, of 64 x
+100000 .84 to 1.16, of 128 x 100000 .95), and the least bytes of each row that a pass of a sum of columns reads (a page,
+two and four of them take the same within 5 %)."""
 MOST_WRITTEN_OUT = 360
 """Steps of the reduction, over all vectors of a tile, that are written out one after the other."""
 _SERIAL_PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -155,10 +155,10 @@ def serial_tiles(
     """Rows of a register tile of so many `vectors`, `width` elements in all, steps of k and panels.
 
     ``unrolled``: the whole reduction is written out.  ``own_bytes``: of an element along k of one panel in the arrays
-    that a block copies operands into.  ``asking``: of one panel in what each pass over few rows asks for,
-    which each unit walks to their ends, or to those of its part (1024 x 50257 in parts of 4096 took 1.15 times as long
-    as whole rows that are not asked for).  Columns are walked in shorter pieces, too (256 x 16384: .30 ms, .41 in tiles
-    of 64 x 128).
+    that a block copies operands into.  ``asking``: each pass reads few rows and asks for the next ones, of which
+    ``own_bytes`` then are.  A unit walks rows to their ends, or to those of its part of the columns (1024 x 50257 in
+    parts of 4096 took 1.15 times as long as whole rows that are not asked for); sums of columns walk shorter pieces,
+    too (256 x 16384: .30 ms, .41 in tiles of 64 x 128).
     """
     m_extent = op.axis(roles.m).extent if roles.m else 1
     k_extent = op.axis(roles.k).extent

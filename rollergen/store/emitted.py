@@ -1,4 +1,4 @@
-"""Which kernels of the store are known to be emitted as their text stands: who finds one of these need not emit it.
+"""Which stored kernels are known to have the text that their programs are emitted as, and need not be emitted again.
 
 To emit a program takes 10 ms, and to import what emits it 50, more than all else that reads a kernel.  As what a
 program is emitted follows from the package, whose fingerprint is in the kernel's key, and from the versions of Python

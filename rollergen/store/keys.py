@@ -119,8 +119,8 @@ def fingerprint() -> str:
 
 
 def _content_hash(modules: list[Module]) -> str:
-    """Of names and contents.  To read all takes 12 ms, so that it is kept with what tells that they are unchanged, of
-    which Python itself looks at less (size and second) before it runs a module that was compiled before."""
+    """Of the modules' names and contents.  To read them takes 12 ms, so the hash is kept, and holds while their paths,
+    inodes, sizes and times stay the same.  (Python compares less, size and second, before it runs bytecode it kept.)"""
     told = sha256(as_text(modules))
     path = cache_directory() / "modules.json"
     kept = read_kept(path)

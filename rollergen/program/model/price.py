@@ -249,7 +249,7 @@ def _way(inside: _Inside) -> Way:
 
 
 def _at_least(inside: _Inside, nearest: int = 0) -> Number:
-    """Seconds of `_way` without the memory, but for so many of its layers as are ``nearest``."""
+    """Seconds of `_way` with only so many layers of the memory, the nearest ones."""
     nest, device, costs, work, _, waves, *_ = inside
     layers: Sequence[Limit] = ()
     if nearest:
@@ -265,8 +265,8 @@ def _seconds(inside: _Inside, limiters: Sequence[Limit]) -> Number:
 def least_seconds(batch: Stage, device: Device, nearest: int = 0) -> np.ndarray:
     """Lower bounds of the programs' times, an entry for each program of the batch.
 
-    They count the limiters inside a unit, at a sixth of the cost of a price, and of the memory so many layers as are
-    ``nearest`` (of the first cache's misses the next one's bandwidth: 1, at half the cost of a price).
+    They count the limiters inside a unit, at a sixth of the cost of a price, and those of the ``nearest`` so many
+    layers of the memory: with 1, the bandwidth of the second cache, at half the cost of a price.
     """
     costs = costs_of(device)
     nest, work = worked(batch, device)
