@@ -78,7 +78,7 @@ def reference(entry: Entry, inputs: tuple[Any, ...]) -> tuple[Any, str]:
 
 
 def wrong_elements(got: Any, want: Any, accuracy: Accuracy, dtype: str) -> int:
-    """How many elements are not acceptable: the formula of `tolerance.allowed_error`, over torch's arrays."""
+    """How many elements are not acceptable: the formula of `differences.allowed_error`, over torch's arrays."""
     import torch
 
     if got.shape != want.shape:

@@ -19,10 +19,11 @@ from rollergen.expr.places import updated
 from rollergen.expr.values import Buffer
 from rollergen.gate.blocks import blocks_of, places_of, puts_of
 from rollergen.gate.comparison import Oracle, Points
+from rollergen.gate.differences import allowed_error
 from rollergen.gate.narrowing import computed, program_accuracies
 from rollergen.gate.points import sample_points
 from rollergen.gate.program_oracle import program_oracle
-from rollergen.gate.tolerance import allowed_error, exact_magnitude
+from rollergen.gate.tolerance import exact_magnitude
 from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import RProgram
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer
+from rollergen.gate.differences import differences
 from rollergen.gate.facts import Facts
 from rollergen.gate.memory import Array, Memory, Points, Tolerance
-from rollergen.gate.tolerance import differences
 from rollergen.gate.trials import Trial
 
 Oracle = Callable[[Mapping[str, np.ndarray], str, Points], np.ndarray]

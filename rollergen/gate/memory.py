@@ -42,7 +42,7 @@ class Zone(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """By how much two results of one dtype may differ (`tolerance.differences`).
+    """By how much two results of one dtype may differ (`differences.differences`).
 
     ``variance``: squared relative error of their difference; ``exact``: they may not differ at all.  ``everywhere``:
     errors lie on the scale of all elements, else on that of those whose bits differ.
@@ -187,7 +187,7 @@ class HostMemory:
         if unless is not None and offsets.size:
             offsets = offsets[~poisoned(a.reshape(-1)[offsets], dtype, unless)]
         if tolerance is not None and offsets.size:
-            from rollergen.gate.tolerance import differences, root_mean_square, sizes  # ml_dtypes with it
+            from rollergen.gate.differences import differences, root_mean_square, sizes  # ml_dtypes with it
 
             got, want = a.reshape(-1)[offsets], b.reshape(-1)[offsets]
             want = want.astype(np.float64) if is_float(dtype) else want

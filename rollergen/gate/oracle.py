@@ -13,10 +13,10 @@ from rollergen.expr.reads import given_tensors
 from rollergen.expr.reference import evaluate_at
 from rollergen.expr.values import Buffer
 from rollergen.gate.comparison import Oracle, Points
+from rollergen.gate.differences import differences
 from rollergen.gate.narrowing import program_accuracies
 from rollergen.gate.perturbed import within_rounding
 from rollergen.gate.points import sample_points
-from rollergen.gate.tolerance import differences
 from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import RProgram
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from rollergen.gate.comparison import said
+from rollergen.gate.differences import differences
 from rollergen.gate.narrowing import program_accuracies
 from rollergen.gate.oracle import ExpressionOracle
 from rollergen.gate.points import sample_points
-from rollergen.gate.tolerance import differences
 from rollergen.hal.dataclass import dataclass
 from rollergen.kernel import Kernel
 from rollergen.network.partition import Step

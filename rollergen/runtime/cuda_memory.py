@@ -15,8 +15,8 @@ from rollergen.emit.source import ARGUMENT_BYTES
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import pattern_of, poison_bits, touched, zone_bytes
+from rollergen.gate.differences import allowance
 from rollergen.gate.memory import Places, Points, Tolerance, Traffic, chosen_ranks
-from rollergen.gate.tolerance import allowance
 from rollergen.hal.dataclass import dataclass
 from rollergen.runtime.cuda_kernels import FIGURES, THREADS, WHOLES, kernels_text
 

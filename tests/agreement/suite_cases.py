@@ -21,7 +21,8 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.reference import evaluate_at
-from rollergen.gate.tolerance import accuracies, differences, exact_magnitude
+from rollergen.gate.differences import differences
+from rollergen.gate.tolerance import accuracies, exact_magnitude
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.check import check

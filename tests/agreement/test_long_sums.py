@@ -6,8 +6,8 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
+from rollergen.gate.differences import differences
 from rollergen.gate.narrowing import program_accuracies
-from rollergen.gate.tolerance import differences
 from rollergen.hal.load import load_device
 from rollergen.program.assemble.levels import WAITING_OF_FEW_ROWS, WAITING_STREAMED
 from rollergen.program.loops import LONGEST, added_terms, adds, chain_lengths

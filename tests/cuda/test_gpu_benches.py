@@ -19,7 +19,8 @@ from benches.results import ROOT
 from rollergen.bench.suites import suite
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.expr.canonical import canonicalize
-from rollergen.gate.tolerance import Accuracy, differences
+from rollergen.gate.differences import differences
+from rollergen.gate.tolerance import Accuracy
 from tests.agreement.cutting import cut
 
 

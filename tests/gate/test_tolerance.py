@@ -12,13 +12,8 @@ from rollergen.expr.index import Index
 from rollergen.expr.splitting import split_reduction
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Binary, Buffer, Cast, Const, Load, Partial, Select, Unary, Within, named_combiner
-from rollergen.gate.tolerance import (
-    accuracies,
-    differences,
-    exact_magnitude,
-    order_decides,
-    unit_roundoff,
-)
+from rollergen.gate.differences import differences
+from rollergen.gate.tolerance import accuracies, exact_magnitude, order_decides, unit_roundoff
 from tests import programs
 
 F32 = "float32"

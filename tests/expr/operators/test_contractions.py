@@ -6,7 +6,8 @@ import pytest
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import numpy_dtype
-from rollergen.gate.tolerance import accuracies, allowed_error
+from rollergen.gate.differences import allowed_error
+from rollergen.gate.tolerance import accuracies
 from tests.expr.operators.oracle import F, agree, given, rng, torch
 
 ops = rg.ops
