@@ -108,15 +108,19 @@ def apart(program):
     return any(stage.op.output.name.endswith("_padded_packed") for stage in program.stages)
 
 
+@pytest.mark.parametrize("short", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.every(3)
-def test_windows_that_lie_apart_are_gathered_from_the_copy_without_tests(seed):
+def test_windows_that_lie_apart_or_of_a_short_image_are_gathered_from_the_copy_without_tests(seed, short):
     random = np.random.default_rng(seed)
     drawn = random.integers((1, 1, 7, 3, 2, 3), (3, 7, 16, 20, 4, 6))
     images, channels, side, filters, stride, taps = (int(n) for n in drawn)
+    padding = int(random.integers(1, taps))
+    if short:
+        images, side, stride, padding = 1, side - 2, 1, 1
     x = rg.tensor("x", (images, channels, side, side + 1))
     w = rg.tensor("w", (filters, channels, taps, taps), constant=True)
-    expression = rg.ops.conv2d(x, w, stride=stride, padding=int(random.integers(1, taps)))
+    expression = rg.ops.conv2d(x, w, stride=stride, padding=padding)
     graph = canonicalize(expression)
     (op,) = graph.tensor_ops
     found = [one for one in variants(op, device("cpu")) if one.name == "padded, implicit GEMM"]
@@ -133,7 +137,7 @@ def test_windows_that_lie_apart_are_gathered_from_the_copy_without_tests(seed):
         assert_values(expression, program, run_opencl(program, arrays, device("cpu")), arrays)
 
 
-@pytest.mark.parametrize("images", [1, 4])
+@pytest.mark.parametrize("images", [2, 4])
 def test_windows_of_stride_2_take_less_from_the_copy_than_with_tests(images):
     x, w = rg.tensor("x", (images, 128, 28, 28)), rg.tensor("w", (256, 128, 3, 3), constant=True)
     (op,) = canonicalize(rg.ops.conv2d(x, w, stride=2, padding=1)).tensor_ops

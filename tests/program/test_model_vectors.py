@@ -180,7 +180,7 @@ def test_lanes_are_put_together_by_halves(lanes):
 @pytest.mark.parametrize("rows", [4, 7, 14])
 def test_what_is_read_behind_tests_waits_in_registers_and_finds_its_place_by_itself(rows):
     weight = rg.tensor("w", (64, 12, 3, 3), constant=True)
-    (op,) = canonicalize(rg.ops.conv2d(rg.tensor("x", (1, 12, 28, 28)), weight, stride=2, padding=1)).tensor_ops
+    (op,) = canonicalize(rg.ops.conv2d(rg.tensor("x", (2, 12, 28, 28)), weight, stride=2, padding=1)).tensor_ops
     sums = turned(op, "ox", 16).sums
     (tested,) = [one for one in variants(sums, CORE) if one.name == "implicit GEMM"]
     (plain,) = [one for one in variants(sums, CORE) if one.name == "padded"]
@@ -194,6 +194,6 @@ def test_what_is_read_behind_tests_waits_in_registers_and_finds_its_place_by_its
 
     assert stage_of(tested).registers - stage_of(plain).registers == rows
     issue = lambda each: limiters(stage_of(tested, guard_instructions=0, decode_instructions=each))["issue"]
-    steps = 14 * 14 / rows * 64 / 32 * 12 * 9
+    steps = 2 * 14 * 14 / rows * 64 / 32 * 12 * 9
     divisions = 3  # k // 9, k % 9 // 3 and k % 3, which all rows share
     assert issue(6) - issue(0) == pytest.approx(steps * 6 * (divisions + rows) / costs_of(CORE).issue_per_clock)
