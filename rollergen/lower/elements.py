@@ -33,6 +33,7 @@ from rollergen.lower.vectors import (
     both,
     coarsen,
     everywhere,
+    lane_mask,
     needed,
     passing,
     varies,
@@ -187,9 +188,37 @@ def _read_window(out: Writer, access: Access, lane: Lane, wish: str, window: Lan
     with out.when(condition):
         out.assign(name, chosen())
     with out.otherwise():
-        near = _read_near(out, access, lane)
+        near = _read_near(out, access, lane) or _read_window_masked(out, access, lane, wish, window)
         out.assign(name, gather(out, access, lane, wish, rare=True) if near is None else near)
     return name
+
+
+def _read_window_masked(out: Writer, access: Access, lane: Lane, wish: str, window: LaneWindow) -> Expr | None:
+    """Lanes chosen from the window's two vectors, of which only the elements are read whose lanes pass their tests;
+    None where chosen lanes of a vector cannot be read, two lanes are one element, or tests wrap within the vector."""
+    dtype, width, bits = access.pointer.dtype, lane.width, BITS[access.pointer.dtype]
+    used = [number for number in window.order if number >= 0]
+    if dtype != "float32" or (dtype, width) not in out.masked_loads or len(set(used)) < len(used):
+        return None
+    straight = all(not varies(test, lane) or not wrapping(test.index, lane) for test in access.tests)
+    passed = lane_mask(out.ranges, Index.axis(lane.variable), access.tests, lane, bits) if straight else None
+    if passed is None:
+        return None
+    for test in access.tests:
+        if not varies(test, lane):
+            passed = Operation("and", (passed, everywhere(test, lane, bits)), passed.dtype, width)
+    passed = out.atom(f"{wish}_passed", passed)
+    nothing, parts = Number(0, passed.dtype, width), []
+    for part, at in enumerate((window.first, window.second)):
+        own = {number - part * window.width: n for n, number in enumerate(window.order)}
+        lanes = tuple(own.get(n, width) if n < window.width else width for n in range(width))
+        read = read_at(out, access, at, width)
+        assert isinstance(read, Read)
+        parts.append(replace(read, mask=Shuffle(passed, nothing, lanes), fill=access.fill))
+    reached = [number + (number >= window.width) * (width - window.width) for number in window.order]
+    unread = max({*range(2 * width)} - {*reached})  # it holds the fill
+    order = tuple(number if number >= 0 else unread for number in reached)
+    return Shuffle(parts[0], parts[1], order)
 
 
 def gather(out: Writer, access: Access, lane: Lane, wish: str, rare: bool = False) -> Expr:

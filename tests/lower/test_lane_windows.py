@@ -6,12 +6,18 @@ import pytest
 
 import rollergen as rg
 from rollergen import ops
+from rollergen.construct import construct
+from rollergen.emit import emit
+from rollergen.expr.canonical import canonicalize
 from rollergen.expr.index import Index
 from rollergen.lower.expressions import Inside
 from rollergen.lower.lane_windows import lane_window
 from rollergen.lower.nest import Lane
 from rollergen.lower.vectors import needed
 from rollergen.program.lane_windows import window_places
+from tests.lower.devices import AVX512
+from tests.lower.harness import execute, random_inputs
+from tests.lower.reference import run_program
 
 ROW, LANE = Index.axis("i"), Index.axis("lane")
 RANGES = {"i": (0, 6)}
@@ -99,6 +105,20 @@ def test_tests_of_lanes_become_those_of_their_ends():
 )
 def test_others_are_none(offset, width):
     assert lane_window(RANGES, offset, (), Lane("lane", width)) is None
+
+
+@pytest.mark.parametrize("columns", [17, 19, 24, 26, 28, 45])
+@pytest.mark.parametrize("begins", [0, 1])
+def test_the_last_lanes_of_rows_that_take_turns_are_read_by_two_masked_vectors(columns, begins):
+    A = rg.tensor("A", (2, 5, (columns + begins + 1) // 2))
+    turned = lambda i, x: A[(x + begins) % 2, i, (x + begins) // 2] * 2 + 1
+    (best,) = construct(canonicalize(rg.compute((5, columns), turned, name="Y")), AVX512, top_k=1)
+    source = emit(best.program, AVX512)
+    assert "__builtin_shufflevector(load_lanes16(" in source.text and "_lanes[lane]" not in source.text
+    inputs = random_inputs(best.program, columns)
+    found = execute(source, best.program, inputs)
+    assert all(buffer.zones_intact() for buffer in found.values())
+    np.testing.assert_array_equal(found["Y"].array.reshape(5, columns), run_program(best.program, inputs)["Y"])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8"])
