@@ -145,6 +145,8 @@ class Kernel:
         DeviceError where the device is not present in this machine.
         """
         mine = self._local.mine
+        if named and not self._updates:
+            arrays, named = self.signature.passed(arrays, named), {}
         if not named and stream is None:
             result = mine.call(arrays, out, mine.constants.packed, self._packs)
             if result is not None:

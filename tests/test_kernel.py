@@ -49,6 +49,14 @@ def near(got, want):
     np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
+def test_calls_by_name_are_prepared_like_those_by_position(matmul, monkeypatch):
+    a, b = arrays()
+    matmul(b, a)
+    monkeypatch.setattr(Kernel, "_called", lambda *_: pytest.fail("the call was not prepared"))
+    near(matmul(B=b, A=a), a @ b)
+    near(matmul(b, A=a), a @ b)
+
+
 def test_a_call_returns_a_new_array(matmul):
     a, b = arrays()
     first, second = matmul(A=a, B=b), matmul(b, a)
