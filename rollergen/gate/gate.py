@@ -5,11 +5,11 @@ is compared with the oracle at sampled points that include every edge class (`po
 tolerance derived from the computation (`tolerance.py`; what lies outside is judged by `perturbed.py`).
 The runs: on random inputs, twice, which must give the same bits although poison and alignment of the outputs differ and
 temporaries hold what the first run left there; on whole numbers; where launches are marked ``once``, on other inputs
-again without these; then on equal and on hostile inputs (`inputs.py`).  A build leaves these last runs, four of seven,
-to the candidate that it chooses (`Gate.confirm`).  The first candidate that passes is compared with the oracle on whole
-tiles for as long as that is cheap (`reference.py`), the others with it in all elements: where two disagree the oracle
-decides, and the wrong one falls, the first included.  So whichever is chosen was compared in full; where no other one
-passes, on a sample of whole tiles at least (`Gate.revoked`).
+again without these; then on equal and on hostile inputs (`inputs.py`).  A build leaves the second run and these last
+ones, five of seven, to the candidate that it chooses (`Gate.confirm`).  The first that passes is compared with the
+oracle on whole tiles for as long as that is cheap (`reference.py`), the others with it in all elements: where two
+disagree the oracle decides, and the wrong one falls, the first included.  So whichever is chosen was compared in full;
+where no other one passes, on a sample of whole tiles at least (`Gate.revoked`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Run = Callable[[Mapping[str, Array]], object]
 FEW_POINTS = 96
 """Compared on equal values, whose results are alike."""
 
-SHARE = 10
+SHARE = 8
 """More of the first candidate that passes is compared with the oracle for one part in so many of what the gate took."""
 
 
@@ -122,7 +122,7 @@ class Gate:
         began = time.perf_counter()
         whole = _with_elements(program)
         attempt = self._attempt(whole, run, number)
-        problems = self._ordinary_runs(attempt, again and running_blocks(whole, again, self.memory))
+        problems = self._ordinary_runs(attempt, again and running_blocks(whole, again, self.memory), sparing)
         if not problems and not sparing:
             self._other_runs(attempt, problems)
         self._seconds += time.perf_counter() - began
@@ -131,9 +131,10 @@ class Gate:
         return Verdict(tuple(problems), sum(attempt.compared))
 
     def confirm(self, program: RProgram, run: Run) -> Verdict:
-        """Runs a candidate that passed a sparing `check` on equal and on hostile inputs."""
+        """Runs a candidate that passed a sparing `check` twice on random inputs, on equal and on hostile ones."""
         problems: list[str] = []
         attempt = self._attempt(_with_elements(program), run, 0)
+        self._run_again(attempt, self._run(attempt, self._trials[0], 0, problems, compared=False), problems)
         self._other_runs(attempt, problems)
         return Verdict(tuple(problems), sum(attempt.compared))
 
@@ -177,19 +178,24 @@ class Gate:
         for hostile in self._hostile_runs:
             self._hostile_run(attempt, hostile, problems)
 
-    def _ordinary_runs(self, attempt: _Attempt, again: Run | None) -> list[str]:
+    def _ordinary_runs(self, attempt: _Attempt, again: Run | None, sparing: bool) -> list[str]:
         """What is wrong on random inputs, on those of the second kind, and after launches marked ``once``."""
         first, second = self._trials[:2]
         problems: list[str] = []
         results = self._run(attempt, first, 0, problems)
-        again_on_the_same = self._run(attempt, first, 1, problems, compared=False, fresh=False)
-        problems += self._unsteady(results, again_on_the_same, attempt)
+        if not sparing:
+            self._run_again(attempt, results, problems)
         others = self._run(attempt, second, 1, problems, poisoned_as=2, fresh=False)
         problems += self._never_written(attempt.program, results, second, others)
         if again is not None:
             later = mixed(attempt.program, first, second)
             self._run(replace(attempt, run=again), later, 0, problems, fresh=False)
         return problems
+
+    def _run_again(self, attempt: _Attempt, results: Mapping[str, Array], problems: list[str]) -> None:
+        """A second run on random inputs, of which the first gave `results`."""
+        again = self._run(attempt, self._trials[0], 1, problems, compared=False, fresh=False)
+        problems += self._unsteady(results, again, attempt)
 
     def _run(
         self, attempt: _Attempt, trial: Trial, which: int, problems: list[str], *, poisoned_as: int | None = None,

@@ -29,9 +29,9 @@ class Outcome:
     ``compile_s``: seconds waited for its compiler, which may have begun before (`background.py`).  ``times_s``: those
     of ``wall_s``, in order.
     ``problems`` is why it may not win: a build holds the fastest alone to all of the gate's runs, so that others with
-    none of them may still be wrong on infinities, NaN and the like (`Gate.confirm`).  ``compared`` counts the elements
-    that were held against the oracle; ``sent_bytes`` and ``fetched_bytes`` are what its check copied to and from the
-    device's memory.
+    none of them may still be wrong on infinities and NaN, or now and then (`Gate.confirm`).  ``compared`` counts the
+    elements that were held against the oracle; ``sent_bytes`` and ``fetched_bytes`` are what its check copied to and
+    from the device's memory.
     ``rank``: its place under the model, from 0.  ``ended``: "time" or "crash" where its
     process was lost with it (`isolation.py`), else "".  ``doubt``: why
     its times are not believed (then ``wall_s`` is None), else "".  ``note``: what else there is to know of it, else "".
