@@ -5,7 +5,7 @@ is the least.  A rival that is a per cent quicker than that one looks so in half
 in so few that this has a probability of `CHANCE` at most (the sign test) is given up; where that is wrong, what is
 chosen is about a per cent slower.  The others are timed on: the more the times scatter, the more rounds.  Nothing about
 the distribution of the times is assumed, and a drift of the clock does no harm.  Long launches, which scatter by a per
-cent, take four launches a candidate in all.
+cent, take three launches a candidate in all.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ sign tests at 0.02 in twice as many launches.)"""
 
 STEADY, WARM_UPS, LONG_S = 1.05, 6, 0.005
 """Warm-up: runs until one is no longer quicker than the one before by this factor, or took so many seconds (after
-which clock and caches are what they will be), at most so many."""
+which clock and caches are what they will be), at most so many.  Where the model says that a run takes so many seconds,
+the gate's have been enough for all but the first candidate, which follows on comparisons (it took up to a tenth longer
+in every third build)."""
 
 Doubt = Callable[[Outcome, float], str]
 """``doubt(candidate, seconds)``: why a run cannot have taken only so long, "" if it can."""
@@ -113,7 +115,8 @@ def time_all(
 ) -> None:
     """Rounds in alternation of those that may still win; the order turns from round to round."""
     start = now()
-    alive = [one for one in passed if one.warmed_up(bench)]
+    warm = lambda number, one: number > 0 and one.outcome.predicted_s >= LONG_S
+    alive = [one for number, one in enumerate(passed) if warm(number, one) or one.warmed_up(bench)]
     for number in range(ROUNDS):
         order = alive if number % 2 == 0 else alive[::-1]
         lost = [one for one in order if one.once(bench) is None]

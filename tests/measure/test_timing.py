@@ -55,9 +55,9 @@ class Clock:
         pass
 
 
-def timed(*takes):
+def timed(*takes, predicted_s=1e-6):
     bench = Clock(*takes)
-    found = [Timed(Outcome(rank, RIGHT, None, 1.0)) for rank in range(len(takes))]
+    found = [Timed(Outcome(rank, RIGHT, None, predicted_s)) for rank in range(len(takes))]
     time_all(found, bench, lambda *_: None, now=lambda: bench.now)
     return found, bench
 
@@ -125,6 +125,11 @@ def test_runs_of_the_warm_up_are_not_counted():
 def test_one_long_run_warms_up():
     _, bench = timed(lambda number: 2 * LONG_S if number else 3 * LONG_S, lambda number: 2 * LONG_S)
     assert bench.runs == [0, 1, 0, 1, 1, 0, 0, 1]
+
+
+def test_the_first_run_warms_up_what_the_model_says_takes_long():
+    _, bench = timed(lambda number: 2 * LONG_S, lambda number: 2 * LONG_S, predicted_s=LONG_S)
+    assert bench.runs == [0, 0, 1, 1, 0, 0, 1]
 
 
 def test_a_warm_up_ends_even_where_times_fall_for_ever():
