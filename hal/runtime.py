@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.languages import language
@@ -14,9 +15,11 @@ from rollergen.hal.probes.host import HOST, completed_on
 from rollergen.hal.probes.host_facts import cpu_model
 from rollergen.hal.runtimes.opencl_devices import NAME as OPENCL
 from rollergen.hal.runtimes.opencl_devices import Present, chosen, is_placed, listed, meant, mismatch, placed, spec_of
-from rollergen.hal.runtimes.protocol import Runtime
 from rollergen.hal.runtimes.remembered import Host, remembered
 from rollergen.hal.spec import Device
+
+if TYPE_CHECKING:
+    from rollergen.hal.runtimes.protocol import Runtime
 
 
 def runtime_for(device: Device) -> Runtime:

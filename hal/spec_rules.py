@@ -11,7 +11,7 @@ from rollergen.hal.files.bounded import shown
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 
-_ATTRIBUTES = re.compile(r"(__attribute__\(\([a-z_]\w*(\([\w, ]*\))?\)\) ?)*", re.ASCII)
+_ATTRIBUTES = r"(?a)(__attribute__\(\([a-z_]\w*(\([\w, ]*\))?\)\) ?)*"
 MOST_UNITS = 1 << 20
 """Beyond every chip there is (a wafer has 900,000 cores): predictions keep an account of each unit's memory."""
 _OPAQUE = ((16, 16, 16), (32, 8, 16), (8, 32, 16))
@@ -213,7 +213,7 @@ def what_reaches_source_text_is_an_attribute(device: Device) -> Iterator[str]:
     """The only texts of a spec that are printed into kernels as it stands."""
     for number, target in enumerate(device.targets):
         text = dict(target.dialect).get("kernel_attribute", "")
-        if not _ATTRIBUTES.fullmatch(text):
+        if text and not re.fullmatch(_ATTRIBUTES, text):
             path = f"targets[{number}].dialect.kernel_attribute"
             yield f"{path} is {shown(text)}; expected nothing, or such as __attribute__((min_vector_width(512)))"
         extension = dict(target.dialect).get(exchanges.KEY, "")

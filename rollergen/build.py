@@ -22,7 +22,6 @@ from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
 from rollergen.measure.outcome import Outcome, Progress, silent
 from rollergen.options import BuildOptions
-from rollergen.runtime.executor import RuntimeExecutor, executor_for
 from rollergen.store.cache import Cache
 from rollergen.targets import resolve
 from rollergen.verify.judge import Judge, VerifierLike, judge_of
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from rollergen.construct import Ranked
     from rollergen.gate.comparison import Oracle
     from rollergen.program.rprogram import RProgram
+    from rollergen.runtime.executor import RuntimeExecutor
     from rollergen.sizes.kernel import SizedKernel
 
 _MODEL_FILES = (".onnx", ".pt", ".pth", ".pt2", ".safetensors", ".tflite")
@@ -271,6 +271,8 @@ def _executor(device: Device, profile: bool | str) -> RuntimeExecutor | None:
     """What runs the candidates; None where nothing is to be run."""
     if profile is False:
         return None
+    from rollergen.runtime.executor import executor_for  # none if it is found
+
     try:
         return executor_for(device)
     except DeviceError as error:

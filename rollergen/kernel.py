@@ -19,12 +19,9 @@ from rollergen.measure.outcome import Outcome
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.code import Code
 from rollergen.runtime.device_arrays import on_device
-from rollergen.runtime.executor import Compiled, Executor, executor_for
-from rollergen.runtime.gpu_calls import GpuCalls
 from rollergen.runtime.ids import HostIds
 from rollergen.runtime.interop import returned_arrays, view
 from rollergen.runtime.mine import Local, Mine
-from rollergen.runtime.opencl_calls import OpenCLCalls
 from rollergen.runtime.packed import NEVER, Packed
 from rollergen.runtime.prepared import arrays_like, not_made, prepared_call
 from rollergen.runtime.session import Session, Timing
@@ -34,6 +31,9 @@ if TYPE_CHECKING:
     from rollergen.bundle.references import References
     from rollergen.explain.plots import Plot
     from rollergen.measure.compile_report import CompileReport
+    from rollergen.runtime.executor import Compiled
+    from rollergen.runtime.gpu_calls import GpuCalls
+    from rollergen.runtime.opencl_calls import OpenCLCalls
 
 
 class Kernel:
@@ -159,6 +159,9 @@ class Kernel:
 
     def _called(self, arrays: tuple[Any, ...], named: Mapping[str, Any], out: Any, stream: Any) -> Any:
         """A call that is not prepared: a thread's first, and with arrays that are to be converted or refused."""
+        from rollergen.runtime.gpu_calls import GpuCalls  # what runs kernels, which who finds one need not wait for
+        from rollergen.runtime.opencl_calls import OpenCLCalls
+
         things = (*arrays, *named.values())
         if self._on_device and any(map(on_device, things)):
             with self._lock:
@@ -208,6 +211,8 @@ class Kernel:
             if self._compiled is None and self.code is not None:
                 self._compiled, self._memory = self.code.launching(self.launches)
             if self._compiled is None:
+                from rollergen.runtime.executor import executor_for
+
                 executor = executor_for(self.device)
                 self._compiled, self._memory = executor.prepare(self._chosen.source), executor.memory
             return (self._compiled if launches is None else self._compiled.launching(launches)).session()
@@ -393,4 +398,4 @@ class Kernel:
         return notebook(repr(self), facts, texts, roofs)
 
 
-__all__ = ["Executor", "Kernel", "Timing"]
+__all__ = ["Kernel", "Timing"]

@@ -15,7 +15,6 @@ from rollergen.hal.runtimes.cuda_devices import NAME as CUDA
 from rollergen.hal.runtimes.opencl_devices import GPU_DRIVER
 from rollergen.hal.runtimes.opencl_devices import NAME as OPENCL
 from rollergen.hal.spec import Device
-from rollergen.runtime.executor import executor_for
 
 _GPUS = (("cupy", CUDA), ("pyopencl", OPENCL))
 """Packages through which GPUs are found, and the names of what is, the preferred first."""
@@ -69,6 +68,8 @@ def _found(name: str) -> Device:
 
 
 def _best_present() -> Device:
+    from rollergen.runtime.executor import executor_for
+
     for package, name in _GPUS:
         if find_spec(package) is None:  # then there is no need to ask
             continue

@@ -19,10 +19,10 @@ OPTIONS = ("--std=c++17", "--ptxas-options=-v", "-w")
 _KEEPS_CODE, _ANEW = (12, 9), "--no-cache"
 """The version from which NVRTC keeps code between processes (NVRTC, "Caching"), and what has it compile all the same:
 from 13.0 on the log of code that was kept is empty (seen on an H100)."""
-_FUNCTION = re.compile(r"Compiling entry function '(?P<name>\w+)' for '\w+'")
-_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_REGISTERS = re.compile(r"Used (\d+) registers")
-_SHARED = re.compile(r"(\d+) bytes smem")
+_FUNCTION = r"Compiling entry function '(?P<name>\w+)' for '\w+'"
+_SPILLS = r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+_REGISTERS = r"Used (\d+) registers"
+_SHARED = r"(\d+) bytes smem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +135,14 @@ def usage(log: str) -> tuple[Usage, ...]:
 
     Raises BuildError for a log without these figures.
     """
-    starts = list(_FUNCTION.finditer(log))
+    starts = list(re.finditer(_FUNCTION, log))
     if not starts:
         raise BuildError(f"the compiler's log names no kernel:\n{log}")
     ends = [match.start() for match in starts[1:]] + [len(log)]
     found = []
     for start, end in zip(starts, ends, strict=True):
         part = log[start.end() : end]
-        spills, registers, shared = _SPILLS.search(part), _REGISTERS.search(part), _SHARED.search(part)
+        spills, registers, shared = [re.search(what, part) for what in (_SPILLS, _REGISTERS, _SHARED)]
         if spills is None or registers is None:
             raise BuildError(f"the compiler's log lacks the registers of {start['name']}:\n{log}")
         frame, stores, loads = map(int, spills.groups())

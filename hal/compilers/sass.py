@@ -15,12 +15,12 @@ from pathlib import Path
 
 from rollergen.hal.files.user_cache import user_directory
 
-_SECTION = re.compile(r"^\s*\.section\s+\.text\.(\w+)", re.M)
-_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)", re.M)
-_NEVER = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+@!U?PT\s.*$\n?", re.M)
+_SECTION = r"(?m)^\s*\.section\s+\.text\.(\w+)"
+_INSTRUCTION = r"(?m)^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)"
+_NEVER = r"(?m)^\s+/\*[0-9a-f]+\*/\s+@!U?PT\s.*$\n?"
 """Instructions under a predicate that is never true: the assembler's fillers after asynchronous copies."""
-_LABEL = re.compile(r"^(\.L_\w+):", re.M)
-_JUMP = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?BRA[^;\n]*`\((\.L_\w+)\)[^\n]*", re.M)
+_LABEL = r"(?m)^(\.L_\w+):"
+_JUMP = r"(?m)^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?BRA[^;\n]*`\((\.L_\w+)\)[^\n]*"
 _WIDE = ("LDG", "LDGSTS", "LDS", "STG", "STS", "LDL", "STL")
 """Memory instructions are counted by width too: LDG.128."""
 
@@ -83,11 +83,11 @@ def loops_counted(listing: str, by: tuple[str, ...] = MULTIPLY_ADDS) -> dict[str
     >>> loops_counted(".section .text.k\\n.L_x_0:\\n /*0000*/ FFMA R1, R4, R5, R1 ;\\n /*0010*/ @P0 BRA `(.L_x_0) ;")
     {'k': {'BRA': 1, 'FFMA': 1}}
     """
-    parts = _SECTION.split(listing)[1:]
+    parts = re.split(_SECTION, listing)[1:]
     found = {}
     for name, body in zip(parts[::2], parts[1::2], strict=True):
-        labels = {match[1]: match.end() for match in _LABEL.finditer(body)}
-        jumps = [(labels.get(match[1], match.end()), match.end()) for match in _JUMP.finditer(body)]
+        labels = {match[1]: match.end() for match in re.finditer(_LABEL, body)}
+        jumps = [(labels.get(match[1], match.end()), match.end()) for match in re.finditer(_JUMP, body)]
         loops = [_counts(body[start:end]) for start, end in jumps if start < end]
         loops = [loop for loop in loops if set(loop) - {"BRA"}]
         wanted = lambda loop: sum(loop.get(one, 0) for one in by)
@@ -101,13 +101,13 @@ def counted(listing: str) -> dict[str, dict[str, int]]:
     >>> counted(".section .text.k\\n  /*0000*/  LDG.E.128.SYS R4, [R2] ;\\n  /*0010*/ @P0 FFMA R1, R4, R5, R1 ;")
     {'k': {'FFMA': 1, 'LDG.128': 1}}
     """
-    parts = _SECTION.split(listing)[1:]
+    parts = re.split(_SECTION, listing)[1:]
     return {name: _counts(body) for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def _counts(body: str) -> dict[str, int]:
     counts: Counter[str] = Counter()
-    for name, suffixes in _INSTRUCTION.findall(_NEVER.sub("", body)):
+    for name, suffixes in re.findall(_INSTRUCTION, re.sub(_NEVER, "", body)):
         width = next((w for w in ("64", "128") if w in suffixes.split(".")), "") if name in _WIDE else ""
         counts[f"{name}.{width}" if width else name] += 1
     counts.pop("NOP", None)

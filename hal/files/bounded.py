@@ -108,9 +108,8 @@ def _refuse_non_finite(value: Any, where: str, path: str) -> None:
             _refuse_non_finite(item, where, join(path, number))
 
 
-_TOKEN = re.compile(
-    r'"""(?:[^\\]|\\.)*?"""' r"|'''.*?'''" r'|"(?:[^"\\\n]|\\.)*"' r"|'[^'\n]*'" r"|#[^\n]*|[\[{]|[\]}]|[.,=\n]",
-    re.DOTALL,
+_TOKEN = (
+    r'(?s)"""(?:[^\\]|\\.)*?"""' r"|'''.*?'''" r'|"(?:[^"\\\n]|\\.)*"' r"|'[^'\n]*'" r"|#[^\n]*|[\[{]|[\]}]|[.,=\n]"
 )
 
 
@@ -138,7 +137,7 @@ def read_toml(content: bytes) -> dict[str, Any]:
 def _refuse_depth(text: str) -> None:
     """Before parsing: the parser recurses into brackets, and takes the square of the parts of a name."""
     brackets, dots = 0, 0
-    for match in _TOKEN.finditer(text):
+    for match in re.finditer(_TOKEN, text):
         token = match.group()
         brackets += (token in "[{") - (token in "]}")
         dots = dots + 1 if token == "." else dots * (token[0] in "\"'")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rollergen.hal.errors import MendableError, RuntimeUnavailableError
 from rollergen.hal.load import device_names, load_device
 from rollergen.hal.runtimes.card_names import names_card
-from rollergen.hal.runtimes.cuda_runtime import Gpu, import_cupy, present_gpu
 from rollergen.hal.spec import Device, Target
+
+if TYPE_CHECKING:
+    from rollergen.hal.runtimes.cuda_runtime import Gpu
 
 NAME = "cuda"
 """The language that CUDA's GPUs are programmed in."""
@@ -28,6 +31,8 @@ def cuda_device_present(which: str = "") -> Device:
             f"{NAME}:{which} is no device; expected {NAME!r}, the current GPU (cupy.cuda.Device(1).use() makes another "
             "the current one, CUDA_VISIBLE_DEVICES hides others)"
         )
+    from rollergen.hal.runtimes.cuda_runtime import import_cupy, present_gpu
+
     return spec_of(present_gpu(import_cupy()), map(load_device, device_names()))
 
 

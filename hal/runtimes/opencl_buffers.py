@@ -30,7 +30,7 @@ _LOOP = """kernel void loop(global float *x, int steps)
     x[get_global_id(0)] = value;
 }
 """
-_DOUBLE = re.compile(r"^(?!\s*(?:/?\*|//)).*\bdouble\d*\b", re.MULTILINE)
+_DOUBLE = r"(?m)^(?!\s*(?:/?\*|//)).*\bdouble\d*\b"
 """On a line that is no comment."""
 _LOOP_S = 2e-3
 """So long a loop takes by the host's clock, at least, before its events are believed or not."""
@@ -114,7 +114,7 @@ class BufferRuntime:
 
     def compile(self, text: str, options: Sequence[str] = ()) -> BufferModule:
         """Raises BuildError with the compiler's log, and for text in double where the device has none."""
-        if _DOUBLE.search(text) and "cl_khr_fp64" not in self.extensions:
+        if re.search(_DOUBLE, text) and "cl_khr_fp64" not in self.extensions:
             raise BuildError(
                 f"the source computes in double, and {self.facts} has no cl_khr_fp64; expected a spec without an "
                 "instruction for float64, for which such an expression is refused"

@@ -20,7 +20,7 @@ GPU_DRIVER = (
     "a GPU's comes with its driver (AMD's: rocm-opencl-runtime) and the right to open it, and clinfo lists it"
 )
 _EXPECTED = "expected PLATFORM:DEVICE, each a number or a part of a name, of"
-_MODEL = re.compile(r"\bMI\d{2,3}[A-Z]?\b|\bVII\b", re.IGNORECASE)
+_MODEL = r"(?i)\bMI\d{2,3}[A-Z]?\b|\bVII\b"
 """In the name of a board that says which card it is; others are "AMD Radeon Graphics" or "Device 66a1", and
 "AMD Instinct MI60 / MI50" is both, and a Radeon VII has the chip of an MI50."""
 
@@ -89,7 +89,7 @@ def _is_of(target: Target | None, present: Present) -> bool:
         return bool(card) and names_card(card, present.name)
     if target.arch != present.architecture:
         return False
-    models = set(_MODEL.findall(present.board)) if card else set()
+    models = set(re.findall(_MODEL, present.board)) if card else set()
     return not models or names_card(card, present.board)
 
 

@@ -47,24 +47,22 @@ _OF_FLOATS = {
 }  # fmt: skip
 """By the number of operands, which are of one type, as is the result."""
 
-_NO_CALLS = re.compile(
-    r"/\*.*?\*/|//[^\n]*|__attribute__\(\((?:[^()]|\([^()]*\))*\)\)|\b(?:defined|sizeof)\b", re.DOTALL
-)
+_NO_CALLS = r"(?s)/\*.*?\*/|//[^\n]*|__attribute__\(\((?:[^()]|\([^()]*\))*\)\)|\b(?:defined|sizeof)\b"
 """Comments, attributes, and words that only look like functions."""
 
-_CALLED = re.compile(r"\b((?!__)\w+)\(")
-_DEFINED = re.compile(r"(?:\b(?!return\b)\w+ \**|# *define )(\w+)\(")
+_CALLED = r"\b((?!__)\w+)\("
+_DEFINED = r"(?:\b(?!return\b)\w+ \**|# *define )(\w+)\("
 
 
 def suffice(text: str) -> bool:
     """Whether a text calls no function of the language but those that are declared here."""
-    code = _NO_CALLS.sub("", text)
-    return set(_CALLED.findall(code)) <= _declared() | set(_DEFINED.findall(code))
+    code = re.sub(_NO_CALLS, "", text)
+    return set(re.findall(_CALLED, code)) <= _declared() | set(re.findall(_DEFINED, code))
 
 
 @lru_cache(maxsize=1)
 def _declared() -> frozenset[str]:
-    return frozenset(_CALLED.findall(_NO_CALLS.sub("", declarations())))
+    return frozenset(re.findall(_CALLED, re.sub(_NO_CALLS, "", declarations())))
 
 
 @lru_cache(maxsize=1)

@@ -20,21 +20,21 @@ from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_KERNEL = re.compile(r"^\s*kernel\b.*?\bvoid (\w+)\(", re.MULTILINE | re.DOTALL)
-_NEEDS_CONTEXT = re.compile(r"\b(get_(?!group_id\b)\w+|printf|local)\b")
+_KERNEL = r"(?ms)^\s*kernel\b.*?\bvoid (\w+)\("
+_NEEDS_CONTEXT = r"\b(get_(?!group_id\b)\w+|printf|local)\b"
 """Work-item functions that read the context, and memory that PoCL allocates for each work-group."""
 
 
 def own_names(text: str) -> dict[str, str]:
     """For each kernel of a source, the name under which its object is found among those of all sources."""
     mark = sha256(text.encode()).hexdigest()[:16]
-    return {entry: f"{entry}_{mark}" for entry in _KERNEL.findall(text)}
+    return {entry: f"{entry}_{mark}" for entry in re.findall(_KERNEL, text)}
 
 
 def callable_alone(text: str) -> bool:
     """Whether the kernels of a source need nothing but their arguments and the number of the work-group."""
     code = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
-    return not _NEEDS_CONTEXT.search(code)
+    return not re.search(_NEEDS_CONTEXT, code)
 
 
 def object_of(name: str) -> str | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from rollergen.hal.dataclass import dataclass
-from rollergen.hal.runtimes.pocl_pool import Pool
+
+if TYPE_CHECKING:
+    from rollergen.hal.runtimes.pocl_pool import Pool
 
 BLOCKS = 2**31 - 1
 """Blocks of one launch: kernels number them with an ``int`` (and CUDA's grids end there, Programming Guide, table

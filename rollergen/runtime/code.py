@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from rollergen.emit import Launch, Source
 from rollergen.gate.memory import Array, Memory
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram
-from rollergen.runtime.executor import Compiled, executor_for
 from rollergen.runtime.packed import NEVER, Packed
+
+if TYPE_CHECKING:
+    from rollergen.runtime.executor import Compiled
 
 
 @dataclass(slots=True)
@@ -51,6 +54,8 @@ class _Shared:
     def launching(self, launches: Sequence[Launch]) -> tuple[Compiled, Memory]:
         with self._lock:
             if self._compiled is None:
+                from rollergen.runtime.executor import executor_for  # which who finds a kernel need not wait for
+
                 executor = executor_for(self._device)
                 self._compiled = executor.prepare(self._source), executor.memory
         compiled, memory = self._compiled

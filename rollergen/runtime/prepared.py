@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from rollergen.hal.dataclass import dataclass
-from rollergen.hal.runtimes.pocl_calls import Wanted
 from rollergen.runtime.device_arrays import contiguous_strides
 from rollergen.runtime.ids import NO_IDS, HostIds
 from rollergen.runtime.interop import held_dtype, tensor_reader, to_torch
@@ -158,6 +157,8 @@ def prepared_call(
             scope |= {f"memory_{a}": memory, f"at_{a}": memory.svm_ptr}
     count, packed = len(signature.inputs), [a for a, one in parameters.items() if one.name in launches.packed]
     if launches.call_with:
+        from rollergen.hal.runtimes.pocl_calls import Wanted
+
         scope["made"] = launches.call_with([
             Wanted(one.shape, held_dtype(one.dtype) if kind.read else one.dtype, number >= count,
                    launches.setters.get(one.name, ()))
