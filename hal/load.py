@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import Field
@@ -20,6 +19,7 @@ from rollergen.hal.declared import Declared, declarations, is_required
 from rollergen.hal.errors import SpecError, SpecWarning, name_advice, nearest, refused
 from rollergen.hal.extending import Find, Parent, completed, is_figure
 from rollergen.hal.files.bounded import MOST_BYTES, join, read_json, shown
+from rollergen.hal.files.kept import write_whole
 from rollergen.hal.files.trusted import open_untrusted
 from rollergen.hal.files.user_specs import user_specs
 from rollergen.hal.languages import present_names
@@ -128,12 +128,7 @@ def save_device(device: Device, path: str | Path) -> None:
     path = Path(path)
     content = (_written(device_to_json(device)) + "\n").encode()
     parse_device(content, path.name)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, content)
 
 
 def device_hash(device: Device) -> str:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from rollergen.hal.files.kept import write_whole
 from rollergen.hal.files.trusted import distrusted, read_untrusted
 from rollergen.hal.files.user_cache import cache_directory, limit_bytes
 
@@ -46,14 +47,10 @@ def find(key: str) -> bytes | None:
 
 def keep(key: str, code: bytes) -> None:
     """Keeps `code`, whole or not at all, and removes what was used longest ago where all take more than their part."""
-    import tempfile
-
     try:
         most = limit_bytes() // PART
         folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder(), prefix=".", delete=False) as file:
-            file.write(hashlib.sha256(code).digest() + code)
-        os.replace(file.name, folder() / key)
+        write_whole(folder() / key, hashlib.sha256(code).digest() + code, mode=0o600)
         _keep_below(most)
     except (OSError, ValueError):  # ValueError: of the bound, which the store tells
         return

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rollergen.hal.files.kept import read_kept, write_kept
+from rollergen.hal.files.kept import keep, read_kept
 from rollergen.hal.files.stamp import Stamp, stamp
 from rollergen.hal.files.user_cache import user_directory
 from rollergen.hal.probes.host_facts import cpu_model
@@ -98,13 +98,11 @@ def remember(host: Host | None, before: Before) -> None:
         return
     if told is not None:
         doubt()
-    kept = {one: value for one, value in read_kept(_file()).items() if one != name}
+    entry = None
     if host is not None:
-        while len(kept) >= _MOST:
-            del kept[next(iter(kept))]
         stamps = [one for one in (stamp(Path(path)) for path in sorted(_mapped() - before.files)) if one]
-        kept[name] = {"host": host, "files": stamps}
-    write_kept(_file(), kept)
+        entry = {"host": host, "files": stamps}
+    keep(_file(), name, entry, _MOST)
 
 
 def surroundings() -> str:

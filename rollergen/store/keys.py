@@ -18,7 +18,7 @@ from typing import Any
 
 from rollergen.expr.stages import Graph
 from rollergen.hal.dataclass import dataclass
-from rollergen.hal.files.kept import read_kept, write_kept
+from rollergen.hal.files.kept import keep, read_kept
 from rollergen.hal.files.user_cache import cache_directory
 from rollergen.hal.load import device_hash, device_to_json
 from rollergen.hal.spec import Device
@@ -123,18 +123,20 @@ def _content_hash(modules: list[Module]) -> str:
     inodes, sizes and times stay the same.  (Python compares less, size and second, before it runs bytecode it kept.)"""
     told = sha256(as_text(modules))
     path = cache_directory() / "modules.json"
-    kept = read_kept(path)
-    if kept.get("modules") == told and isinstance(kept.get("content"), str):
-        return kept["content"]
+    kept = read_kept(path).get(told)
+    if isinstance(kept, str):
+        return kept
     digest = hashlib.sha256()
     for name, file, *_ in modules:
         content = Path(file).read_bytes()
         digest.update(f"{name} {len(content)} ".encode() + content)
     if time.time() - max(changed for *_, changed in modules) * 1e-9 > _SETTLED_S:
-        write_kept(path, {"modules": told, "content": digest.hexdigest()})
+        keep(path, told, digest.hexdigest(), _MOST)
     return digest.hexdigest()
 
 
+_MOST = 16
+"""Installed copies of the package, of environments that share a cache directory, whose hash is kept."""
 _SETTLED_S = 2.0
 """Seconds after which a file that changes again has another time, whatever the file system's clock."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from math import isfinite
@@ -15,6 +14,7 @@ import numpy as np
 
 from rollergen.features import VERSION, matrix, names
 from rollergen.hal.dataclass import dataclass
+from rollergen.hal.files.kept import write_whole
 from rollergen.hal.files.trusted import read_untrusted
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
@@ -178,16 +178,11 @@ def save(verifier: Verifier, path: Path) -> None:
         "model_sha256": sha256(verifier.text.encode()).hexdigest(),
         "model": verifier.text,
     }
-    partial = path.with_name(path.name + ".partial")
     try:
-        partial.write_text(json.dumps(content), encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, json.dumps(content).encode())
     except (OSError, ValueError) as error:  # ValueError: no file system has such a name
         reason = getattr(error, "strerror", None) or error
         raise VerifierError(f"{str(path)!r:.200} cannot be written: {reason}") from None
-    finally:
-        with suppress(OSError, ValueError):
-            partial.unlink(missing_ok=True)
 
 
 def load(path: str | Path) -> Verifier:

@@ -123,6 +123,20 @@ def test_modules_that_did_not_change_are_read_once(package, monkeypatch):
     assert printed_anew() == first
 
 
+def test_packages_that_share_a_cache_directory_keep_a_hash_each(package, monkeypatch, tmp_path_factory):
+    import rollergen
+
+    first, other = printed_anew(), tmp_path_factory.mktemp("other")
+    (other / "new.py").write_text("x = 3")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(rollergen, "__path__", [str(other)])
+        second = printed_anew()
+        elsewhere.setattr(Path, "read_bytes", None)
+        assert printed_anew() == second != first
+    monkeypatch.setattr(Path, "read_bytes", None)
+    assert printed_anew() == first
+
+
 def test_of_what_changed_a_moment_ago_nothing_is_kept(package, monkeypatch):
     monkeypatch.setattr(keys, "_SETTLED_S", 60.0)
     first = printed_anew()
