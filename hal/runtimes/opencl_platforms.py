@@ -50,7 +50,7 @@ def present_devices() -> tuple[tuple[Present, Any], ...]:
     """
     opencl = import_pyopencl()
     with OPENING:
-        limit_threads(None)
+        choose_drivers()
         return _devices(opencl)
 
 
@@ -145,22 +145,11 @@ def hidden_device() -> str:
     return f"{_DRIVERS}={chosen!r} leaves PoCL without a CPU device; expected {accepted}, or no such variable"
 
 
-def limit_threads(threads: int | None) -> None:
-    """Asks PoCL for so many threads; it listens before its first use only."""
-    in_force = os.environ.get(_THREADS)
-    if threads is not None and in_force != str(threads):
-        if _opened.is_set():
-            raise RuntimeUnavailableError(
-                f"threads={threads} comes too late: this process uses OpenCL with {in_force or 'all'} threads already; "
-                f"ask before the first use, or set {_THREADS} in the environment"
-            )
-        os.environ[_THREADS] = str(threads)
-    _choose_drivers()
-    _opened.set()
-
-
-def _choose_drivers() -> None:
+def choose_drivers() -> None:
     """PoCL's driver without worker threads, beside the one with: handing a launch to workers and being woken again
-    costs 16 of 18 us of an empty launch on the same core, and 62 of 64 us on two.  A choice of the user's stands."""
+    costs 16 of 18 us of an empty launch on the same core, and 62 of 64 us on two.  A choice of the user's stands.
+
+    PoCL listens before its first use only."""
+    _opened.set()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     os.environ.setdefault(_DRIVERS, "basic" if cores == 1 or os.environ.get(_THREADS) == "1" else "pthread basic")

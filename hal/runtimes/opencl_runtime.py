@@ -25,10 +25,10 @@ from rollergen.hal.runtimes.opencl_platforms import (
     OPENING,
     POCL,
     QUIET,
+    choose_drivers,
     hidden_device,
     import_pyopencl,
     in_calling_thread,
-    limit_threads,
     make_ready,
 )
 from rollergen.hal.runtimes.pocl_builtins import OPTION, declarations, suffice
@@ -110,17 +110,17 @@ class Module:
 class OpenCLRuntime:
     """The OpenCL CPU device of this machine, PoCL before others.
 
-    `threads` limits the threads of PoCL (default: all cores, or POCL_MAX_PTHREAD_COUNT of the environment).
-    PoCL reads the limit at the first use of OpenCL in a process and never again.
+    PoCL has a thread for every core, or POCL_MAX_PTHREAD_COUNT of the environment, which it reads at the first use of
+    OpenCL in a process and never again.
 
-    Raises `RuntimeUnavailableError` where pyopencl or a CPU platform is missing, where PoCL cannot
-    compile for this processor or finds no linker, or where another limit of threads is already in force.
+    Raises `RuntimeUnavailableError` where pyopencl or a CPU platform is missing, and where PoCL cannot compile for
+    this processor or finds no linker.
     """
 
-    def __init__(self, threads: int | None = None) -> None:
-        before = before_opening() if threads is None else None
+    def __init__(self) -> None:
+        before = before_opening()
         self.opencl = import_pyopencl()
-        self.device, self._caller = _cpu_devices(self.opencl, threads)
+        self.device, self._caller = _cpu_devices(self.opencl)
         self.context = self.opencl.Context([self.device, *([self._caller] if self._caller else [])])
         self.queue, self.plain_queue = self._queues(self.device)
         self._caller_queues = self._queues(self._caller) if self._caller else (self.queue, self.plain_queue)
@@ -336,11 +336,11 @@ def cpu_devices(opencl: Any) -> list[Any]:
     return sorted(found, key=lambda d: (d.platform.name != POCL, in_calling_thread(d)))
 
 
-def _cpu_devices(opencl: Any, threads: int | None) -> tuple[Any, Any]:
+def _cpu_devices(opencl: Any) -> tuple[Any, Any]:
     """The device with the threads of all cores, and the one of the calling thread, None where it is not there, or the
     only one (then it is the first)."""
     with OPENING:
-        limit_threads(threads)
+        choose_drivers()
         try:
             found = cpu_devices(opencl)
         except opencl.LogicError as error:
