@@ -21,7 +21,20 @@ from rollergen.errors import ArgumentError, ExpressionError
 from rollergen.expr.dtypes import is_integer
 from rollergen.expr.index import Bounds
 from rollergen.expr.show import show
-from rollergen.expr.values import Binary, Buffer, Cast, Const, IndexValue, Load, Select, Take, Value
+from rollergen.expr.values import (
+    Binary,
+    Buffer,
+    Cast,
+    Const,
+    IndexValue,
+    Load,
+    Partial,
+    Select,
+    Take,
+    Value,
+    axes_of,
+    walk,
+)
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DTYPES
 
@@ -52,6 +65,18 @@ def take_of(row: Load, at: Iterable[tuple[int, Value]], mode: str) -> Take:
         tuple(prod(shape[dimension + 1 :]) for dimension, _ in pairs),
         mode,
     )
+
+
+def axes_of_ids(take: Take, op: TensorOp) -> frozenset[str]:
+    """The axes on which the ids of a take of `op` depend, also through results of its reductions: these depend on every
+    axis that is not reduced, and running ones on those that are, too."""
+    found = frozenset().union(*map(axes_of, take.ids))
+    read = {node.name for one in take.ids for node in walk(one) if isinstance(node, Partial)}
+    for reduction in op.reductions:
+        if reduction.name in read:
+            over = () if reduction.running else reduction.axes
+            found |= {axis.name for axis in op.axes if axis.role != "inner" and axis.name not in over}
+    return found
 
 
 def positions(take: Take) -> tuple[Value, ...]:

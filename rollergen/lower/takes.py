@@ -19,8 +19,8 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from rollergen.expr.index import Index
-from rollergen.expr.takes import positions, widened
-from rollergen.expr.values import Load, Partial, Take, Value, axes_of
+from rollergen.expr.takes import axes_of_ids, positions, widened
+from rollergen.expr.values import Load, Partial, Take, Value
 from rollergen.lower.access import fetch
 from rollergen.lower.elements import Access, read_at
 from rollergen.lower.expressions import (
@@ -52,7 +52,7 @@ def read_take(out: Writer, scope: Scope, take: Take, of: Evaluate) -> Expr:
     offset = row.offset().substitute(scope.place.axes).simplify(out.ranges)
     tests = scope.place.tests(load_bounds(scope.place, row), out.ranges)
     access = Access(scope.place.nest.parameters[row.buffer.name], offset, tests, row.fill, elements=row.buffer.elements)
-    if lane is None or scope.place.nest.lane_axis not in axes_of_all(take.ids):
+    if lane is None or scope.place.nest.lane_axis not in axes_of_ids(take, scope.place.nest.op):
         alone = of_one_lane(scope)
         places = [one_lane(of(alone, one)) for one in positions(take)]
         return fetch(out, replace(access, offset=moved(out, offset, take, places)), lane, row.buffer.name.lower())
@@ -110,10 +110,6 @@ def _all_inside(out: Writer, ids: Sequence[Expr], extents: Sequence[int]) -> Exp
             inside = Operation("every", (out.let("inside", inside),), "bool")
         tests.append(inside)
     return reduce(lambda a, b: Operation("and", (a, b), "bool"), tests)
-
-
-def axes_of_all(values: tuple[Value, ...]) -> frozenset[str]:
-    return frozenset().union(*map(axes_of, values))
 
 
 def moved(out: Writer, offset: Index, take: Take, places: Sequence[Expr]) -> Index:

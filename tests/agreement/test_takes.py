@@ -161,6 +161,31 @@ def test_takes_stand_wherever_values_do(name):
     assert_all_readers(expression, arrays, want)
 
 
+OF_RESULTS = {
+    "the largest of a column": (lambda x: rg.ops.argmax(x, 0), lambda a: a.argmax(0)),
+    "the largest of a row": (lambda x: rg.ops.argmax(x, 1), lambda a: a.argmax(1)),
+    "a column's sum": (lambda x: rg.ops.sum(x, 0), lambda a: a.sum(0)),
+    "sums so far": (lambda x: rg.ops.cumsum(x, 0), lambda a: a.cumsum(0)),
+}
+
+
+@pytest.mark.parametrize("name", OF_RESULTS)
+def test_places_that_a_reduction_of_the_same_kernel_finds_differ_from_lane_to_lane(name):
+    found, numpys = OF_RESULTS[name]
+    expression = rg.take(T("Z", (40,)), found(T("x", (8, 64), "int32")), mode="wrap")
+    random = np.random.default_rng(1)
+    arrays = {"Z": random.standard_normal(40).astype("float32"), "x": random.integers(-9, 9, (8, 64)).astype("int32")}
+    assert [len(program.stages) for program in programs(expression, "cpu")] == [1, 1]
+    assert_all_readers(expression, arrays, np.take(arrays["Z"], numpys(arrays["x"]), mode="wrap"), ("cpu", "v100"))
+
+
+def test_the_model_has_a_place_for_each_result_of_a_reduction():
+    found = rg.ops.argmax(T("x", (8, 4096)), 0)
+    kernel = rg.build(rg.take(T("Z", (1_000_000,)), found, mode="clip"), "v100", profile=False)
+    (stage,) = kernel.explain(as_dict=True)["stages"]
+    assert stage["traffic_bytes"]["dram"] == 4096 * (8 * 4 + 4 + 32)  # elements, results, a sector for each place
+
+
 def test_rows_that_are_taken_are_normalised_in_one_kernel():
     expression = rg.ops.layer_norm(rg.ops.add(rg.take(W, IDS), X), (34,))
     (op,) = canonicalize(expression).tensor_ops

@@ -50,6 +50,7 @@ FAMILIES = {
         lambda x: F.conv_transpose3d(x[None], x[:, None, :2, :2, :2], stride=2),
         lambda x: x.index_copy(2, torch.tensor([4, 0]), x[:, :, 1:3] * 2),
         lambda x: torch.ops.aten.index_put(x, [None, torch.tensor([-1, 2])], x[:, :2, :, :1] + 1),
+        lambda x: torch.ops.aten.index_put(x.reshape(-1), [torch.arange(287, 0, -7)], x[0].reshape(-1)[:41]),
         lambda x: torch.slice_scatter(x, x[:, :, :2] * 2, 2, 1, 5, 2), lambda x: x.select_scatter(x[:, 0] + 1, 1, -1),
     ],
 }  # fmt: skip

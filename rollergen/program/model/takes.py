@@ -9,8 +9,9 @@ from math import gcd, prod
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Index, linear
+from rollergen.expr.takes import axes_of_ids
 from rollergen.expr.tensor_op import Axis, TensorOp
-from rollergen.expr.values import Buffer, Take, Within, axes_of
+from rollergen.expr.values import Buffer, Take, Within
 
 Read = tuple[Buffer, tuple[Index, ...], frozenset[str], tuple[Within, ...], bool]
 """The array, the indices, the axes on which they depend, the bounds under which it is read, and whether places that
@@ -24,7 +25,8 @@ def taken(take: Take, op: TensorOp) -> Read:
     That is what ids drawn uniformly from a long table read; of a short one they would leave some rows out.
     """
     row = take.row
-    axes = [axis for axis in op.axes if any(axis.name in axes_of(value) for value in take.ids)]
+    varied = axes_of_ids(take, op)
+    axes = [axis for axis in op.axes if axis.name in varied]
     own = [axis for axis in axes if axis.name not in row.axes()]
     used = row.axes() | {axis.name for axis in axes}
     if own and len(take.ids) == 1 and (within := _taken_within_lines(take, own)):
