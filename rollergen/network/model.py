@@ -299,7 +299,8 @@ class Model:
 
 def _limiter(kernel: Kernel) -> str:
     """What binds the kernel's longest launch."""
-    return str(max(predict(kernel.program, kernel.device).stages, key=lambda one: float(one.seconds)).binding)
+    stages = predict(kernel.program, kernel.device).stages
+    return str(max(stages, key=lambda one: float(one.seconds)).binding) if stages else "nothing launched"
 
 
 def _flops(kernel: Kernel) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.errors import ArgumentError
 from rollergen.expr.places import put_of
 from rollergen.expr.takes import Bounded, check_different, check_ids, checked_ids
 from rollergen.expr.tensor_op import TensorOp
@@ -64,6 +65,8 @@ class HostIds:
                     arrays = (*arrays[:number], made, *arrays[number + 1 :])
                 else:
                     named = {**named, name: made}
+            elif isinstance(thing, (bool, float, np.generic)):
+                raise ArgumentError(f"{name} is {thing!r}; expected an int from {one.low} to {one.high}")
             elif (value := _of_host(thing, one)) is not None:
                 one.check(value)
         self.check(arrays, named)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,9 @@ def test_one_kernel_serves_all_values_and_refuses_those_outside(tmp_path):
                 call(x=x, pos=value)
     with pytest.raises(DtypeError, match="pos has dtype int64"):
         kernel(x, np.array(3))
+    for value in (3.0, True, np.float32(3), np.bool_(True)):
+        with pytest.raises(ArgumentError, match=re.escape(f"pos is {value!r}; expected an int from 0 to 60")):
+            kernel(x, value)
     loaded = rg.load(kernel.save(tmp_path / "kernel"))
     assert np.array_equal(loaded(x, 60), x[60:64])
     with pytest.raises(ArgumentError, match="pos is 61; expected 0 to 60"):

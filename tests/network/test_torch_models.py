@@ -219,6 +219,14 @@ def test_a_model_is_predicted_layer_by_layer_for_a_device_that_is_not_there():
     assert all(one.source in text and one.limiter in text for one in ours.layers)
 
 
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+def test_of_results_without_elements_no_layer_takes_time(device):
+    ours = compiled(nn.Linear(16, 4).eval(), torch.zeros(0, 16), device=device)
+    (layer,) = ours.layers
+    assert (layer.limiter, layer.predicted_s, layer.share) == ("nothing launched", 0, 0)
+    assert "nothing launched" in ours.explain() and ours.facts()["layers"][0]["flops"] == 0
+
+
 def test_a_brief_explanation_has_the_layers_that_take_longest():
     net = nn.Sequential(*(nn.Sequential(nn.Linear(8 * n, 8 * n + 8), nn.LayerNorm(8 * n + 8)) for n in range(1, 9))).eval()
     made = rg.compile(net, (torch.zeros(2, 8),), "v100", cache=False)
