@@ -39,6 +39,7 @@ def epilogue():
 
 EXPRESSIONS = {
     "1x1": lambda: conv((1, 40, 7, 7), 64, 1),
+    "one vector of pixels": lambda: conv((1, 40, 4, 4), 64, 1),
     "no batch, odd sizes": lambda: conv((13, 5, 5), 16, 1),
     "bias, sum and relu of two images": epilogue,
     "half the lines": lambda: conv((1, 12, 14, 14), 32, 1, 2),
