@@ -22,6 +22,9 @@ from rollergen.errors import (
     RuntimeUnavailableError,
     UnknownNameError,
 )
+from rollergen.expr.operators.distances import LOSSES
+from rollergen.expr.operators.formulas import FORMULAS
+from rollergen.expr.primitives import FUNCTIONS
 from rollergen.hal.runtimes import opencl_runtime
 from rollergen.tile.rules import CodeShapes
 
@@ -213,6 +216,16 @@ def test_editors_see_every_public_name():
     listed = next(n.value for n in stub.body if isinstance(n, ast.Assign))
     assert ast.literal_eval(listed) == rg.__all__
     assert files("rollergen").joinpath("py.typed").is_file()
+
+
+def test_editors_see_every_operator_and_all_are_found_in_their_families():
+    stub = ast.parse(files("rollergen").joinpath("expr/operators/__init__.pyi").read_text("utf-8"))
+    imports = [n for n in stub.body if isinstance(n, ast.ImportFrom) and n.module.startswith("rollergen")]
+    seen = {alias.name: node.module for node in imports for alias in node.names}
+    found = {name: getattr(rg.ops, name) for name in rg.ops.__all__}
+    assert {name: one.__wrapped__.__wrapped__.__module__ for name, one in found.items() if name in seen} == seen
+    assert set(found) - set(seen) == {*rg.ops.ELEMENTWISE, *LOSSES} == {*FUNCTIONS, *FORMULAS, *LOSSES} - {"round"}
+    assert set(dir(rg.ops)) == {*rg.ops.__all__, *rg.ops.ALIASES} and rg.ops.cat is rg.ops.concat
 
 
 def test_the_version_is_that_of_the_package():
