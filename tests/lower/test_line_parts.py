@@ -81,3 +81,17 @@ def test_a_line_s_part_is_counted_once_for_all_outputs_of_a_tile():
     operations, saved = saved_operations(nest)
     assert operations == (("max", 2),)
     assert saved == pytest.approx(1 - (rows + 2) / (3 * rows))  # lines of 3 taps each
+
+
+@pytest.mark.filterwarnings("error")  # of negative clocks there are no powers
+def test_what_lines_and_other_axes_have_in_common_is_saved_once():
+    """A factor of whole channels, and the conditions at borders, which all channels have in common."""
+    X, factor = rg.tensor("X", (2, 8, 9, 4)), rg.tensor("factor", (2, 4))
+    ky, kx = rg.reduce_axis("ky", 3), rg.reduce_axis("kx", 3)
+
+    def largest(i, y, x, c):
+        row, column = y + ky - 1, x + kx - 1
+        inside = (row >= 0) & (row < 8) & (column >= 0) & (column < 9)
+        return rg.max(rg.select(inside, X[i, row, column, c] * factor[i, c], -np.inf), axis=(ky, kx))
+
+    assert len(construct(canonicalize(rg.compute((2, 8, 9, 4), largest)), AVX512, top_k=5)) == 5

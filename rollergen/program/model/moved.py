@@ -82,11 +82,10 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
             slots = slots + points(nest, loops) * nan_tests(nest).all * costs.nan_slots
         if nest.lockstep == 1 and phase.of_rows:
             slots = slots - (points(nest, loops) - _rows(nest)) * _slots_of(phase.of_rows, costs)
-        if nest.lockstep == 1 and phase.reduces:
-            operations, saved = saved_operations(nest)
-            slots = slots - points(nest, loops) * saved * _slots_of(operations, costs)
-        if nest.lockstep == 1 and phase.shared:
-            slots = slots - points(nest, loops) * _shared_slots(nest, phase, costs)
+        if nest.lockstep == 1 and (phase.reduces or phase.shared):
+            operations, saved = saved_operations(nest) if phase.reduces else ((), 0)
+            spared = saved * _slots_of(operations, costs) + (1 - saved) * _shared_slots(nest, phase, costs)
+            slots = slots - points(nest, loops) * spared
         own = _phase_reads(nest, device, phase, loops)
         phase_reads.append(_reads_of_phase(nest, device, phase, rolled(nest, loops) if _has_work(phase) else 0, own))
         accesses += own
