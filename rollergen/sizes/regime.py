@@ -198,8 +198,8 @@ def choice_of(
     expression: Expression, device: Device, options: BuildOptions, extra: Mapping[str, Iterable[int]] | None = None,
     quick: bool = False,
 ) -> Choice | None:  # fmt: skip
-    """Plans constructed at sampled sizes, and where the best of them takes longer all at once; None where there are
-    none.
+    """Plans constructed at sampled sizes, and where the best of them takes longer all at once, until a round makes no
+    size faster; None where there are none.
 
     ``quick``: fewer, at powers of 2 and the ends alone, and priced there: a tenth of the time.
     """
@@ -219,9 +219,12 @@ def choice_of(
             return choice_of(expression, device, options, extra, quick=True)
         if pool.is_hopeless:
             return None
-    while pool.plans and len(pool.constructed) < _MOST and (steps := pool.steps()):
+    helped = bool(pool.plans)
+    while helped and len(pool.constructed) < _MOST and (steps := pool.steps()):
+        before = pool.least
         for count in steps[: min(_ROUND, _MOST - len(pool.constructed))]:
             pool.construct(every[count].sizes)
+        helped = bool((before > pool.least * _STEP).any())  # otherwise the steps that are left are the device's own
     return pool.choice() if pool.plans else None
 
 
@@ -276,11 +279,16 @@ class Pool:
         """Whether programs were constructed, and none is a plan."""
         return not self.plans and len(self.constructed) >= _HOPED
 
+    @property
+    def least(self) -> np.ndarray:
+        """Seconds of the best of the plans at each of ``every``."""
+        self._price()
+        return self._seconds.min(axis=0)  # type: ignore[no-any-return]
+
     def steps(self) -> list[int]:
         """Counts at which nothing was constructed, and at which the best of the plans takes longer all at once than at
         the count before: those first where that is most, at most counts."""
-        self._price()
-        least, counts = self._seconds.min(axis=0), [*self._every]
+        least, counts = self.least, [*self._every]
         found = []
         with np.errstate(divide="ignore", invalid="ignore"):
             longer = least[1:] / least[:-1]
@@ -318,7 +326,8 @@ class Pool:
 
     def _price(self) -> None:
         """Prices the plans that are new."""
-        new = self.plans[len(self._seconds) :]
+        if not (new := self.plans[len(self._seconds) :]):
+            return
         self._seconds = np.concatenate([self._seconds, prices_of(new, [*self._every], self._device)])
 
 

@@ -104,6 +104,14 @@ def test_a_map_that_is_made_quickly_has_programs_of_few_sizes_for_all_of_them():
     np.testing.assert_allclose(found.best, found.seconds.min(axis=0) / found.loss)
 
 
+def test_programs_are_constructed_at_more_sizes_until_a_round_of_them_makes_none_faster():
+    """The plans of elements take longer with each further vector, and all sizes are served by the first."""
+    y = rg.ops.relu(T("x", (rg.dim("S", 1, 4096), 64)))
+    found = regime.choice_of(Expression(y, None, y.dims), resolve("cpu"), BuildOptions())
+    first = {one["S"] for one in sampled_sizes(y.dims)}
+    assert len({*found.counts} - first) == regime._ROUND
+
+
 @pytest.mark.every(7)
 @pytest.mark.parametrize("device", ["v100", "a100", "h200", "mi50"])
 def test_kernels_for_gpus_take_the_extent_as_an_argument(device):
