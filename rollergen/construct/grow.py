@@ -149,7 +149,10 @@ def grown_threads(space: TileSpace, variant: Variant, lanes: int) -> Points:
 
 def grown_panels(variant: Variant, device: Device, rules: AlignmentRules, lanes: int) -> list[Sizes]:
     """Sizes of blocks of one thread: rows and vectors of the register tile, panels, and steps of the reduction."""
-    return [_panels(variant, device, rules, lanes, *pair) for pair in grown_tiles(variant, device, rules)]
+    op, roles = variant.op, variant.roles
+    extent = op.axis(roles.k).extent
+    least = least_step(op, extent) if fits_output(op) else extent
+    return [_panels(roles, extent, least, lanes, *pair) for pair in grown_tiles(variant, device, rules)]
 
 
 def points_of(space: TileSpace, rows: Sequence[Sizes]) -> Points:
@@ -176,13 +179,12 @@ def _powers(variant: Variant, device: Device, rules: AlignmentRules, lanes: int,
     return {"rm": rm, "rn": rn, "tm": tm, "tn": tn, "pm": 1, "pn": 1}
 
 
-def _panels(variant: Variant, device: Device, rules: AlignmentRules, lanes: int, small: Tile, outer: Tile) -> Sizes:
-    op, roles = variant.op, variant.roles
-    n, extent = roles.n or "", op.axis(roles.k).extent
+def _panels(roles: Roles, extent: int, least: int, lanes: int, small: Tile, outer: Tile) -> Sizes:
+    """Of a reduction over ``extent`` elements, at ``least`` so many a step."""
+    n = roles.n or ""
     rm, rn = small[roles.m] if roles.m else 1, max(1, small[n] // lanes)
     pm, pn = ceil_div(outer[roles.m], rm) if roles.m else 1, ceil_div(outer[n], rn * lanes)
-    step = max(outer[roles.k], least_step(op, extent)) if fits_output(op) else extent
-    return {"rm": rm, "rn": rn, "tm": 1, "tn": 1, "pm": pm, "pn": pn, "kc": min(step, extent)}
+    return {"rm": rm, "rn": rn, "tm": 1, "tn": 1, "pm": pm, "pn": pn, "kc": min(max(outer[roles.k], least), extent)}
 
 
 def _grow(

@@ -250,9 +250,8 @@ def _draft(
 ) -> list[tuple[float, MatrixPlan]]:  # fmt: skip
     """The best of the plans that have the tiles of ``points``, with their prices."""
     instruction = device.instruction(plan.instruction)
-    sized = lambda size_of: replace(plan, **{name: size_of(points[name]) for name in _SIZES})
-    batch = sized(lambda column: column)
-    stage = matrix_stage(op, roles, batch, device, rules)
+    columns = {name: points[name] for name in _SIZES}
+    stage = matrix_stage(op, roles, replace(plan, **columns), device, rules)
     apart = any(copy.apart for copy in stage.copies)
     if (plan.box_stores and is_nothing(stage.store.boxes)) or (plan.apart and not apart):  # the same as without
         return []
@@ -269,9 +268,9 @@ def _draft(
             continue
         if (plan.persistent and not launched[at]) or (plan.cluster and not cluster[at]):  # the same as without
             continue
-        one = sized(lambda column, at=at: int(column[at]))
+        size = {name: int(column[at]) for name, column in columns.items()}
         resident = int(priced.resident_blocks[at])
-        block = one.fm * one.gm * instruction.m, one.fn * one.gn * instruction.n
+        block = size["fm"] * size["gm"] * instruction.m, size["fn"] * size["gn"] * instruction.n
         rows = grid_swizzle(stage.op, roles, block, device.units * resident, device, rules)
-        picked.append((rounded(float(priced.seconds[at])), replace(one, group_rows=rows)))
+        picked.append((rounded(float(priced.seconds[at])), replace(plan, **size, group_rows=rows)))
     return picked

@@ -118,7 +118,8 @@ def spans_by_level(nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> Spa
 
 def stacked(values: Sequence[Number]) -> Number:
     """Numbers of a batch as rows, [levels, programs] or [levels, 1]."""
-    found = np.empty((len(values), max(map(np.size, values))), dtype=np.result_type(*values))
+    width = max([value.size if isinstance(value, np.ndarray) else 1 for value in values])
+    found = np.empty((len(values), width), dtype=np.result_type(*values))
     for row, value in zip(found, values, strict=True):
         row[:] = value
     return found
@@ -227,9 +228,10 @@ class ReuseAnalysis:
         """Lines inside and outside each level that repeats, of tiles that are as large as the mean one: a last one that
         the axis' end cuts has fewer."""
         lines, rows, inner, outer = self.tiles[i].lines, self.spanned.rows[i], [], []
+        each = [lines[row] for row in rows] if np.ndim(lines) == 2 and len(lines) > 1 else [np.ravel(lines)] * len(rows)
         mean: Number = 0
         for n, level in enumerate(self.spanned.levels):
-            full, grown = (np.ravel(_take(lines, [rows[at]])) for at in (n, n + 1))
+            full, grown = each[n], each[n + 1]
             mean = least(mean, full) if n > self.starts[i] else full
             inner.append(mean)
             mean = least(grown, (self.streams[i].passes if level.axis is None else level.trips) * mean)
