@@ -4,6 +4,7 @@ Tests run side by side, so that times are those of a busy machine: none is taken
 
 import gc
 from collections import defaultdict
+from itertools import count
 
 import pytest
 from hypothesis import settings
@@ -42,12 +43,17 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+_NUMBERS = count()
+
+
 @pytest.fixture(autouse=True)
-def _cache_of_its_own(tmp_path, monkeypatch):
+def _cache_of_its_own(tmp_path_factory, monkeypatch):
     """Each test begins with an empty cache in a directory of its own, and without specs of the user's; processes it
-    starts share that."""
-    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "rollergen-cache"))
-    monkeypatch.setenv(user_specs.VARIABLE, str(tmp_path / "rollergen-devices"))
+    starts share that.  (Most tests keep nothing: to make a directory for each took 0.4 of the 0.9 ms of a test
+    that does nothing.)"""
+    own = tmp_path_factory.getbasetemp() / f"rollergen-{next(_NUMBERS)}"
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(own / "cache"))
+    monkeypatch.setenv(user_specs.VARIABLE, str(own / "devices"))
     forget_failures()
 
 
