@@ -1,5 +1,7 @@
 """ONNX models whose extents with a name are dims: one model for all sizes in their ranges."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,13 @@ def compiled(made, device="cpu", **dims):
     return rg.compile(made, None, device, dims=dims or {"N": (1, HIGH)}, profile=False)
 
 
+@cache
+def sized_perceptron():
+    """(the model, the compiled one), shared by tests that only call it."""
+    made = perceptron()
+    return made, compiled(made)
+
+
 def given(size, *shape):
     return np.random.default_rng(size).standard_normal((size, *shape)).astype(np.float32)
 
@@ -79,8 +88,7 @@ def test_every_size_of_the_range_is_right_with_one_build_of_each_kernel(make, co
 
 
 def test_weights_are_packed_once_for_all_sizes_of_a_program():
-    made = perceptron()
-    sized = compiled(made)
+    made, sized = sized_perceptron()
     close(sized, made, given(7, 20))
     close(sized, made, given(23, 20))
     one, other = sized.at(N=7), sized.at(N=23)
@@ -186,7 +194,7 @@ def test_a_size_at_which_the_graph_has_other_nodes_has_a_model_of_its_own():
 )  # fmt: skip
 def test_a_call_with_other_sizes_is_told_the_dim_its_value_and_its_range(call, error, said):
     with pytest.raises(error, match=said):
-        call(compiled(perceptron()))
+        call(sized_perceptron()[1])
 
 
 @pytest.mark.parametrize(
