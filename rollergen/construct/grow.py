@@ -149,10 +149,7 @@ def grown_threads(space: TileSpace, variant: Variant, lanes: int) -> Points:
 
 def grown_panels(variant: Variant, device: Device, rules: AlignmentRules, lanes: int) -> list[Sizes]:
     """Sizes of blocks of one thread: rows and vectors of the register tile, panels, and steps of the reduction."""
-    op, roles = variant.op, variant.roles
-    extent = op.axis(roles.k).extent
-    least = least_step(op, extent) if fits_output(op) else extent
-    return [_panels(roles, extent, least, lanes, *pair) for pair in grown_tiles(variant, device, rules)]
+    return [_panels(variant, device, rules, lanes, *pair) for pair in grown_tiles(variant, device, rules)]
 
 
 def points_of(space: TileSpace, rows: Sequence[Sizes]) -> Points:
@@ -179,12 +176,20 @@ def _powers(variant: Variant, device: Device, rules: AlignmentRules, lanes: int,
     return {"rm": rm, "rn": rn, "tm": tm, "tn": tn, "pm": 1, "pn": 1}
 
 
-def _panels(roles: Roles, extent: int, least: int, lanes: int, small: Tile, outer: Tile) -> Sizes:
-    """Of a reduction over ``extent`` elements, at ``least`` so many a step."""
-    n = roles.n or ""
+@lru_cache(maxsize=8)
+def _shortest_step(op: TensorOp, axis: str) -> int:
+    """Elements of the reduced axis between two passes, at least."""
+    extent = op.axis(axis).extent
+    return least_step(op, extent) if fits_output(op) else extent
+
+
+def _panels(variant: Variant, device: Device, rules: AlignmentRules, lanes: int, small: Tile, outer: Tile) -> Sizes:
+    op, roles = variant.op, variant.roles
+    n, extent = roles.n or "", op.axis(roles.k).extent
     rm, rn = small[roles.m] if roles.m else 1, max(1, small[n] // lanes)
     pm, pn = ceil_div(outer[roles.m], rm) if roles.m else 1, ceil_div(outer[n], rn * lanes)
-    return {"rm": rm, "rn": rn, "tm": 1, "tn": 1, "pm": pm, "pn": pn, "kc": min(max(outer[roles.k], least), extent)}
+    step = max(outer[roles.k], _shortest_step(op, roles.k))
+    return {"rm": rm, "rn": rn, "tm": 1, "tn": 1, "pm": pm, "pn": pn, "kc": min(step, extent)}
 
 
 def _grow(

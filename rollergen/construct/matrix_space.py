@@ -268,7 +268,7 @@ def _draft(
             continue
         if (plan.persistent and not launched[at]) or (plan.cluster and not cluster[at]):  # the same as without
             continue
-        size = {name: int(column[at]) for name, column in columns.items()}
+        size: dict[str, Any] = {name: int(column[at]) for name, column in columns.items()}
         resident = int(priced.resident_blocks[at])
         block = size["fm"] * size["gm"] * instruction.m, size["fn"] * size["gn"] * instruction.n
         rows = grid_swizzle(stage.op, roles, block, device.units * resident, device, rules)
