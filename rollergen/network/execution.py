@@ -24,6 +24,7 @@ from rollergen.hal.runtimes.pocl_work_groups import WorkGroups
 from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
+from rollergen.network.addressed import Addressed, fits
 from rollergen.network.arena import ALIGNMENT_BYTES, Arena, Lifetime, arranged
 from rollergen.network.partition import Step
 from rollergen.network.repeated import weight_of
@@ -56,9 +57,10 @@ class Shared:
 class Execution:
     """The steps of one model, ready to run; for one call at a time.
 
-    What kernels read and write lies in one arena.  Each step has launches of its own, whose arguments are set once.
-    Weights are packed once, for all steps of a kernel that read the same, and kept only where the launches of a call
-    read them.  What a stage would join (`expr.joins`) lies joined, and the stage is not launched.
+    What kernels read and write lies in one arena, but for inputs and results where launches are given addresses
+    (`Addressed`).  Each step has launches of its own, all other arguments of which are set once.  Weights are packed
+    once, for all steps of a kernel that read the same, and kept only where the launches of a call read them.  What a
+    stage would join (`expr.joins`) lies joined, and the stage is not launched.
 
     In a call, neighbouring steps are one job where their launches are machine code (`Pool.job`): a launch that reads
     as much as the second cache holds drives Python's own code out of it, which takes 2 us of each step to come back.
@@ -77,6 +79,7 @@ class Execution:
         self._sessions: list[Session] = []  # they keep what launches know by its address
         self._groups: dict[Callable[[], None], Sequence[WorkGroups]] = {}
         self._walks: Counter[tuple[Kernel, str]] = Counter()  # of a weight by the steps of a kernel
+        self._addressed = Addressed()
         self._place(places := Places(network, steps, kernels, ALIGNMENT_BYTES if self._joins_in_place else 0))
         self._left_out = places.left_out
         self._runs = [
@@ -84,6 +87,7 @@ class Execution:
             for number, (step, kernel) in enumerate(zip(steps, kernels, strict=True))
         ]
         self._jobs = [run for runs in self._together() for run in self._job(runs)]
+        self._addressed.choose(network, places.values, places.joined)
 
     def _together(self) -> list[list[Callable[[], None]]]:
         """The steps, in groups of neighbours that are no more than calls of code, and of others."""
@@ -160,11 +164,19 @@ class Execution:
             made = [self._array(value.name) for value in step.outputs]
             yield {name: self._array(name) for name in step.inputs}, made
         self._held.clear()
+        self._addressed.given.clear()
 
     def _take(self, inputs: Sequence[Any]) -> None:
         """``inputs``: arrays of the host, or of where the model runs."""
         for value, array in zip(self._network.inputs, inputs, strict=True):
-            self._keep(value.name, array)
+            if value.name not in self._addressed.inputs:
+                self._keep(value.name, array)
+            elif fits(array):
+                self._addressed.give(value.name, array)
+            else:
+                self._keep(value.name, array)
+                self._addressed.give(value.name, self._arrays[value.name])
+        self._addressed.make_results()
 
     def _keep(self, name: str, array: Any) -> None:
         if name in self._arrays:
@@ -174,16 +186,19 @@ class Execution:
             self._held[name] = array.copy() if shares else array
 
     def _array(self, name: str) -> np.ndarray:
-        if name in self._arrays:
-            return self._arrays[name]
+        for found in (self._addressed.given, self._arrays):
+            if name in found:
+                return found[name]
         return self._held_or_constant(name)
 
     def _held_or_constant(self, name: str) -> np.ndarray:
         return self._held[name] if name in self._held else self._network.constants[name]
 
     def _results(self) -> list[np.ndarray]:
-        made = [self._array(name).copy() for name in self._network.outputs]
+        new = self._addressed.results
+        made = [self._array(name) if name in new else self._array(name).copy() for name in self._network.outputs]
         self._held.clear()
+        self._addressed.given.clear()
         return made
 
     def _host(self, step: Step) -> Callable[[], None]:
@@ -234,6 +249,9 @@ class Execution:
         session.release(name for name in weights if name not in read)
         self._sessions.append(session)
         prepared = session.prepare()
+        groups = prepared.groups if prepared is not None and not kernel.signature.updates else ()
+        changing = {name: given[name] for name in values} | {output.name: step.outputs[0].name}
+        self._addressed.add(changing, [one for one in launches if not one.once] if groups else [], groups)
         if prepared is None:
             return session.run
         if prepared.groups:
@@ -304,6 +322,7 @@ class Places:
         values = {value.name: value for value in (*network.inputs, *made)}
         first = {one.name: 0 for one in network.inputs}
         last: dict[str, int] = {}
+        self._inputs = frozenset(first)
         self.values: dict[str, Value] = {}
         self.lifetimes: dict[str, Lifetime] = {}
         for number, (step, kernel) in enumerate(zip(steps, kernels, strict=True)):
@@ -323,6 +342,11 @@ class Places:
             if kernel is not None and alignment:
                 self._join(number, step, kernel, alignment)
 
+    @property
+    def joined(self) -> set[str]:
+        """Values that lie within others, and those that these lie within."""
+        return {name for part, (whole, _) in self._within.items() for name in (part, whole)}
+
     def within(self, arena: Arena) -> Arena:
         """The arena with the places of what lies within another value."""
         inner = {name: arena.offsets[whole] + at for name, (whole, at) in self._within.items()}
@@ -337,7 +361,8 @@ class Places:
             parts = {given.get(name, ""): at * ITEMSIZE[op.output.dtype] for name, at in (joined(op) or {}).items()}
             whole = step.outputs[0].name if op.output.kind == "output" else temporary(number, op.output.name)
             free = all(name in self.lifetimes and name not in outer for name in parts)
-            if stage.once or not parts or not free or any(at % alignment for at in parts.values()):
+            given_by_callers = all(name in self._inputs for name in parts)  # a launch reads them where they lie
+            if stage.once or not parts or given_by_callers or not free or any(at % alignment for at in parts.values()):
                 continue
             lives = [self.lifetimes.pop(name) for name in parts] + [self.lifetimes[whole]]
             first, last = min(one.first for one in lives), max(one.last for one in lives)
