@@ -176,7 +176,7 @@ class Evaluation:
 
     def read(self, name: str, indices: tuple[Array, ...], dtype: str) -> Array:
         """Elements of a known array as float64, int64 or bool."""
-        return self.arrays[name][indices].astype(wide(dtype), copy=False)
+        return _read(self.arrays[name], indices).astype(wide(dtype), copy=False)
 
     def reduce(self, node: Reduce, axes: Axes, rank: int) -> Array:
         """The reduction at all points: its axes become trailing dimensions, computed in slabs."""
@@ -276,6 +276,25 @@ class Evaluation:
         repeats = count // math.prod(next(f.shape[d] for f in factors if f.shape[d] > 1) for d in summed)
         begun = total * repeats + 0  # a sum begins with 0: of -0 alone it is 0
         return np.asarray(begun).reshape([sizes.get(d, 1) for d in range(rank)])
+
+
+def _read(array: Array, indices: tuple[Array, ...]) -> Array:
+    """``array[indices]``, a copy.  Rows and columns (each index varies along a dimension of its own) are taken one axis
+    after the other, those first of which the fewest are left: 592 rows, or columns, of 1024 x 1024 numbers in .15 and
+    .66 ms, element by element in 1.7 and 2.9."""
+    varying = [[d for d, extent in enumerate(np.shape(index)) if extent > 1] for index in indices]
+    own = [dims[0] for dims in varying if dims]
+    some = [axis for axis, index in enumerate(indices) if not _is_all(index, array.shape[axis])]
+    if not some or len(own) < sum(map(len, varying)) or len(set(own)) < len(own):
+        return array[indices]
+    shape = np.broadcast_shapes(*(np.shape(index) for index in indices))
+    for axis in sorted(some, key=lambda axis: np.size(indices[axis]) / array.shape[axis]):
+        array = array.take(np.ravel(indices[axis]), axis)
+    return array.transpose(sorted(range(len(indices)), key=varying.__getitem__)).reshape(shape)
+
+
+def _is_all(index: Array, extent: int) -> bool:
+    return np.size(index) == extent and np.array_equal(np.ravel(index), np.arange(extent))
 
 
 def _is_contraction(node: Reduce) -> bool:
