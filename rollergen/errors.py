@@ -130,10 +130,8 @@ def array_advice(value: object) -> str:
     return f'; rg.tensor("x", {shape}, "{dtype}") stands for it in an expression, and the built kernel takes the array'
 
 
-def check_argument_names(function: F, package: str, also: tuple[str, ...] = ()) -> F:
+def check_argument_names(function: F, package: str) -> F:
     """`function` of the public `package`, which raises UnknownNameError for an argument that it does not have.
-
-    ``also``: names accepted beside those of its signature.
 
     >>> scale = check_argument_names(lambda x, factor=2: x * factor, "rg")
     >>> scale(3, facto=4)
@@ -143,7 +141,7 @@ def check_argument_names(function: F, package: str, also: tuple[str, ...] = ()) 
     parameters = inspect.signature(function).parameters
     if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
         return function
-    known = (*parameters, *also)
+    known = tuple(parameters)
 
     @functools.wraps(function)
     def checked(*arguments: Any, **named: Any) -> Any:

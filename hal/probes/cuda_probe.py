@@ -6,7 +6,7 @@ measured nor told by the driver is then called assumed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
 from rollergen.hal.changes import changed, json_path, paths
@@ -75,9 +75,9 @@ def probe_cuda(name: str, effort: Effort = THOROUGH) -> ProbedDevice:
     return ProbedDevice(_assembled(base, gpu, name, found), tuple(found.measured), tuple(found.missing), state)
 
 
-def base_of(gpu: Gpu, names: Iterable[str] = ()) -> Device:
+def base_of(gpu: Gpu) -> Device:
     """The built-in spec of the card itself, else the one of the highest capability that it has too."""
-    known = [device for device in map(load_device, names or device_names()) if cuda_target(device) and _named(device)]
+    known = [device for device in map(load_device, device_names()) if cuda_target(device) and _named(device)]
     same = [device for device in known if matches(device, gpu)]
     below = [device for device in known if capability(device) <= gpu.capability]
     if not same and not below:

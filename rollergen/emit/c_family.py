@@ -5,7 +5,6 @@ A language is a subclass of `CFamily` that overrides spellings, never structure.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -23,7 +22,6 @@ from rollergen.lower.ir import (
     Allocate,
     Assign,
     Barrier,
-    Comment,
     EndGroup,
     For,
     Function,
@@ -188,8 +186,6 @@ class CFamily(CExpressions):
                 return self.end_group()
             case one if isinstance(one, BOX_STATEMENTS):
                 return self.boxes(one)
-            case Comment():
-                return [f"// {re.sub(r'[^ -~]', '?', statement.text).rstrip(chr(92))}"]
         raise TypeError(f"{type(statement).__name__} is no statement")
 
     def constant(self, node: Let) -> str:

@@ -44,10 +44,10 @@ def emit_all(programs: Sequence[RProgram], device: Device, dialect: str | None =
     ]
 
 
-def emit_open(program: RProgram, device: Device, opened: OpenStages, dialect: str | None = None) -> Source:
+def emit_open(program: RProgram, device: Device, opened: OpenStages) -> Source:
     """`program`, of the largest sizes, as one source for all of them: the extents of the axes that are `opened` are
     arguments.  Its launches are those of the largest; errors as `emit` has them."""
-    printer: CFamily = _language(program, device, dialect).printer(device)
+    printer: CFamily = _language(program, device, None).printer(device)
     [kernels] = lower_all([program], device, printer.features, opened)
     source = _source(program, device, kernels, printer)
     sizes = [(opened[n].bounds[1],) if n in opened else () for n in range(len(kernels))]

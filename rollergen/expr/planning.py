@@ -142,10 +142,6 @@ def _read(load: Load) -> Read:
     return Read(load.source, load.indices, ())
 
 
-def _reads(expansions: dict[int, Expansion], root: Tensor) -> tuple[Read, ...]:
-    return expansions[id(root)].reads if id(root) in expansions else ()
-
-
 def _long(expansion: Expansion, names: Iterable[str]) -> list[str]:
     return [name for name in names if expansion.extents[name] > 1]
 

@@ -296,7 +296,7 @@ class _Call:
         inputs = tuple(self.known.get(name, tensors.get(name)) if name else None for name in self.proto.input)
         domains = (self.proto.domain, self.proto.domain or "ai.onnx")
         version = next(one.version for one in self.imports if one.domain in domains)
-        made = TABLE[self.proto.op_type].convert(Operation(self.proto, inputs, version, named))
+        made = TABLE[self.proto.op_type](Operation(self.proto, inputs, version, named))
         made = made if isinstance(made, (tuple, list)) else (made,)
         return {name: one for name, one in zip(self.proto.output, made, strict=False) if name}
 

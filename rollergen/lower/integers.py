@@ -8,7 +8,6 @@ from rollergen.lower.masks import compare, select, widen
 from rollergen.lower.writer import Writer
 
 DIVISIONS = ("floor_divide", "remainder", "trunc_divide", "trunc_remainder")
-BITWISE = ("bitand", "bitor", "xor")
 
 
 def wrapping(op: str, operands: tuple[Expr, ...], dtype: str) -> Expr:

@@ -25,13 +25,6 @@ GLOBAL, LOCAL, PRIVATE = "global", "local", "private"
 
 
 @dataclass(frozen=True, slots=True)
-class Comment:
-    """One line (no line break, nothing that ends a comment)."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Allocate:
     """Registers or memory: ``shape`` elements of ``lanes`` values.  No shape: one register.
 
@@ -153,7 +146,7 @@ class PrefetchLine:
 
 
 Statement = Union[
-    Comment, Allocate, Let, Point, Assign, Write, For, If, Barrier, EndGroup, PrefetchLine, Collective, BoxStatement,
+    Allocate, Let, Point, Assign, Write, For, If, Barrier, EndGroup, PrefetchLine, Collective, BoxStatement,
 ]
 
 

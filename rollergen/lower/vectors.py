@@ -43,13 +43,13 @@ VectorPlan = tuple[Index, tuple[Inside, ...], tuple[Inside, ...]]
 
 
 def vector_plan(
-    ranges: Mapping[str, Bounds], offset: Index, tests: Collection[Inside], lane: Lane, stride: int = 1
+    ranges: Mapping[str, Bounds], offset: Index, tests: Collection[Inside], lane: Lane
 ) -> VectorPlan | None:
     """How a vector is accessed: (offset of lane 0, tests without the lane, conditions that make the vector whole).
 
-    None: it is never whole, or its lanes are not `stride` elements apart.
+    None: it is never whole, or its lanes do not follow one another.
     """
-    return spaced_plan(ranges, offset, tests, lane, (stride,))[1]
+    return spaced_plan(ranges, offset, tests, lane, (1,))[1]
 
 
 def spaced_plan(

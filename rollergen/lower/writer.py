@@ -24,7 +24,6 @@ from rollergen.lower.ir import (
     Allocate,
     Assign,
     Barrier,
-    Comment,
     EndGroup,
     For,
     Function,
@@ -94,9 +93,6 @@ class Writer:
         return (*self._arrays, *self._inner_arrays)
 
     # Plain statements
-
-    def comment(self, text: str) -> None:
-        self._add(Comment(text))
 
     def let(self, wish: str, value: Expr) -> Name:
         """A fresh constant that holds `value`."""

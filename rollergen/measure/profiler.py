@@ -29,11 +29,9 @@ from rollergen.program.rprogram import RProgram
 from rollergen.runtime.executor import Executor
 
 
-def propose(
-    programs: Sequence[RProgram], device: Device, predicted_s: Sequence[float] | None = None, caches: str = "warm"
-) -> tuple[Outcome, ...]:
+def propose(programs: Sequence[RProgram], device: Device, caches: str = "warm") -> tuple[Outcome, ...]:
     """`written`, of programs some of which can be: where none can, the first one's error is raised."""
-    found, dropped = written(programs, device, predicted_s, caches)
+    found, dropped = written(programs, device, caches=caches)
     if found and all(one.problems for one in found):
         raise none_stands(dropped, device.name)
     return found

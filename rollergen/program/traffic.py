@@ -6,7 +6,6 @@ for a load without such a copy and for the store.  Within a tile every transacti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -130,11 +129,3 @@ def distinct(numbers: Any, limit: int) -> Any:
     marks = np.zeros(limit, dtype=bool)
     marks[numbers] = True
     return np.flatnonzero(marks)
-
-
-def total_bytes(traffic: tuple[Traffic, ...]) -> Mapping[str, int]:
-    """Bytes by tensor, over all stages."""
-    found: dict[str, int] = {}
-    for one in traffic:
-        found[one.tensor] = found.get(one.tensor, 0) + one.bytes
-    return found

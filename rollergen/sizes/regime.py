@@ -153,15 +153,14 @@ def regime_map(
     device: Device,
     options: BuildOptions,
     extra: Mapping[str, Iterable[int]] | None = None,
-    most: int | None = None,
     quick: bool = False,
 ) -> RegimeMap | None:
     """The map; None where more than a count of rows depends on the sizes.
 
-    ``extra``: sizes that are sampled too; ``most``: programs that are kept at most; ``quick``: as `choice_of` has it.
+    ``extra``: sizes that are sampled too; ``quick``: as `choice_of` has it.
     """
     choice = choice_of(expression, device, options, extra, quick)
-    most = most or (PROGRAMS if len(expression.dims) == 1 else PROGRAMS_OF_SEVERAL)
+    most = PROGRAMS if len(expression.dims) == 1 else PROGRAMS_OF_SEVERAL
     return None if choice is None else choice.map(most)
 
 

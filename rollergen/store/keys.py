@@ -59,11 +59,9 @@ def key_of(
     return _key(sha256(expression_text(graph)), device, options, top_k, driver, verifier)
 
 
-def key_of_text(
-    text: str, device: Device, options: BuildOptions, top_k: int, driver: str | None, verifier: str = ""
-) -> Key:
+def key_of_text(text: str, device: Device, options: BuildOptions, top_k: int, driver: str | None) -> Key:
     """``text``: of what is computed; the other arguments are those of `key_of`."""
-    return _key(sha256(text), device, options, top_k, driver, verifier)
+    return _key(sha256(text), device, options, top_k, driver, "")
 
 
 def _key(

@@ -9,7 +9,7 @@ transaction where the one before ends; both follow from the residues of the offs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd, prod
+from math import gcd
 
 import numpy as np
 
@@ -124,7 +124,3 @@ def convolve_residues(histograms: Sequence[np.ndarray], transaction: int) -> np.
         found = np.flatnonzero(histogram)
         total = sum((np.roll(total, int(h)) * int(histogram[h]) for h in found), np.zeros(transaction, dtype=np.int64))
     return total
-
-
-def elements_of(levels: Sequence[Offsets]) -> int:
-    return prod(level.count if isinstance(level, Progression) else len(level) for level in levels)

@@ -135,7 +135,7 @@ def _timed(
 
     runs = {one.rank: run_of(one) for one in outcomes if not one.problems}
     if not runs:
-        return list(outcomes), Timings({}, (), (), 0)
+        return list(outcomes), Timings({}, (), 0)
     timings = time_all(runs, min(runs), protocol, seed)
     return [lost.get(one.rank, _with_times(one, timings.times_s.get(one.rank))) for one in outcomes], timings
 

@@ -42,7 +42,6 @@ class Timings:
 
     times_s: Mapping[int, tuple[float, ...]]
     repeatability: tuple[float, ...]
-    control_s: tuple[float, ...]
     drifted: int
 
 
@@ -55,15 +54,15 @@ def time_all(runs: Mapping[int, Run], control: int, protocol: Protocol, seed: in
     rng = random.Random(seed)
     rng.shuffle(order)
     found: dict[int, tuple[float, ...]] = {}
-    controls = [median(_timed(runs[control], protocol, None))]
+    before = median(_timed(runs[control], protocol, None))
     drifted = 0
     for start in range(0, len(order), protocol.control_every):
         segment = order[start : start + protocol.control_every]
         for attempt in range(protocol.repeats + 1):
             for key in segment:
                 found[key] = _timed(runs[key], protocol, _best(found))
-            controls.append(median(_timed(runs[control], protocol, None)))
-            if abs(controls[-1] / controls[-2] - 1) <= protocol.drift:
+            moved, before = before, median(_timed(runs[control], protocol, None))
+            if abs(before / moved - 1) <= protocol.drift:
                 break
             drifted += attempt == protocol.repeats
     twice = rng.sample(order, max(1, round(protocol.again * len(order))))
@@ -72,7 +71,7 @@ def time_all(runs: Mapping[int, Run], control: int, protocol: Protocol, seed: in
         if len(found[key]) > 1 and isfinite(median(found[key])):
             again = median(_timed(runs[key], protocol, None))
             differences.append(abs(again / median(found[key]) - 1))
-    return Timings(found, tuple(differences), tuple(controls), drifted)
+    return Timings(found, tuple(differences), drifted)
 
 
 def _best(found: Mapping[int, Sequence[float]]) -> float | None:

@@ -14,10 +14,10 @@ from rollergen.expr.reference import evaluate_at
 from rollergen.hal.load import load_device
 from rollergen.hal.probes.host import complete
 from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
-from rollergen.program.blocks import edge_blocks
 from rollergen.program.interpreter import interpret
 from rollergen.program.rprogram import RProgram
 from rollergen.tile.exact_traffic import traffic
+from tests.sampling import edge_blocks
 
 GUARD = 64
 """Elements of every array's guard zones."""

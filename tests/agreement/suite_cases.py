@@ -28,11 +28,11 @@ from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.rprogram import RProgram
-from rollergen.program.sampling import sample_blocks
 from rollergen.tile.rules import CodeShapes
 from tests.agreement import readers
 from tests.agreement.cutting import cut
 from tests.agreement.slicing import sliced
+from tests.sampling import sample_blocks
 
 POINTS, BYTES = 200_000_000, 1 << 27
 """What PoCL executes in seconds in the shape of a GPU program: loop iterations, and bytes of all tensors."""

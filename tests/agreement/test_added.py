@@ -19,9 +19,9 @@ from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict
 from rollergen.program.rprogram import GRID, Store
-from rollergen.program.sampling import sample_blocks
 from rollergen.program.serial import from_text, to_text
 from tests.agreement.readers import assert_traffic, assert_values, device, run_opencl, small_integers
+from tests.sampling import sample_blocks
 
 T = rg.tensor
 EXPRESSIONS = {

@@ -23,12 +23,13 @@ from rollergen.expr.values import (
     Within,
     named_combiner,
 )  # fmt: skip
-from rollergen.program.blocks import edge_classes, grid_positions
+from rollergen.program.blocks import grid_positions
 from rollergen.program.interpreter import plan as interpret_plan
-from rollergen.program.interpreter.execute import edge_blocks, interpret
+from rollergen.program.interpreter.execute import interpret
 from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Copy, Loop, RProgram, Stage
 from tests.program.hand_devices import AVX512, TURING
 from tests.programs import ALL, cpu_matmul, gpu_conv, gpu_matmul, row_sum, softmax, transpose
+from tests.sampling import edge_blocks, edge_classes
 from tests.tensor_ops import evaluate_op, evaluate_program, small_integers
 
 F32 = "float32"

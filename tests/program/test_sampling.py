@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from rollergen.expr.splitting import split_reduction
-from rollergen.program.blocks import edge_classes
-from rollergen.program.interpreter.execute import edge_blocks, interpret
+from rollergen.program.interpreter.execute import interpret
 from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Loop, RProgram, Stage
-from rollergen.program.sampling import blocks_writing, sample_blocks
 from tests.program.hand_devices import AVX512, TURING
 from tests.programs import ALL, F32, cpu_matmul, gpu_conv, matmul_op
+from tests.sampling import blocks_writing, edge_blocks, edge_classes, sample_blocks
 from tests.tensor_ops import evaluate_program, small_integers
 
 

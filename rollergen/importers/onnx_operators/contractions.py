@@ -165,7 +165,7 @@ def _gathered(x: Tensor, weight: Tensor, groups: int, strides: Any, dilations: A
     return rg.compute((x.shape[0], per_group * groups, *out), element)
 
 
-@operator("Col2Im", static=(1, 2))
+@operator("Col2Im")
 def column_to_image(n: Node) -> Tensor:
     x, image, block = n.tensor(0), n.integers(1), n.integers(2)
     windows = windows_of(n, image, block)
@@ -261,7 +261,7 @@ def lp_pool(n: Node) -> Tensor:
     return rg.compute((*x.shape[:2], *(w.out for w in windows)), element)
 
 
-@operator("AffineGrid", static=(1,))
+@operator("AffineGrid")
 def affine_grid(n: Node) -> Tensor:
     """``theta @ (x, y, z, 1)`` for a grid of fixed coordinates."""
     theta, size = n.tensor(0), n.integers(1)[2:]

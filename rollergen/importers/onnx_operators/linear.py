@@ -15,7 +15,7 @@ from rollergen.importers.onnx_operators.table import Node, operator
 from rollergen.importers.refusals import Refused
 
 
-@operator("Resize", "Upsample", static=(1, 2, 3))
+@operator("Resize", "Upsample")
 def resize(n: Node) -> Tensor:
     """Linear in x and separable: along each axis a product with the matrix of its weights."""
     x = n.tensor(0)
@@ -62,7 +62,7 @@ def _weights(n: Node, shape: tuple[int, ...], axis: int) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-@operator("DFT", static=(1, 2))
+@operator("DFT")
 def fourier(n: Node) -> Tensor:
     """A product with the matrix of the transform; complex numbers are pairs along the last axis."""
     x, length = n.tensor(0), n.known(1)
@@ -101,7 +101,7 @@ def complex_product(n: Node, x: Tensor, axis: int, matrix: np.ndarray) -> Tensor
     return ops.concat([re, im], -1)
 
 
-@operator("STFT", static=(1, 3))
+@operator("STFT")
 def short_time_fourier(n: Node) -> Tensor:
     x, step, window = n.tensor(0), int(n.known(1)), n.optional(2)
     length = int(n.known(3)) if n.has(3) else window.shape[0]

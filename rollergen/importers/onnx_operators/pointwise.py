@@ -197,7 +197,7 @@ def clip(n: Node) -> Tensor:
     return x if high is None else ops.minimum(x, high)
 
 
-@operator("Cast", "CastLike", static=(1,))
+@operator("Cast", "CastLike")
 def cast(n: Node) -> Any:
     """To floats of eight bits values beyond their range become their ends, unless `saturate` is 0."""
     by_number = n.proto.op_type == "Cast"
@@ -219,7 +219,7 @@ def binarize(n: Node) -> Tensor:
     return pointwise(lambda v: rg.select(v > n.get("threshold", 0.0), 1.0, v * 0), n.tensor(0))
 
 
-@operator("Dropout", static=(1, 2))
+@operator("Dropout")
 def dropout(n: Node) -> Any:
     """Of inference: nothing is dropped."""
     x, ratio, training = n.tensor(0), n.known(1), n.known(2)

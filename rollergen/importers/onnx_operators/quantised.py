@@ -20,7 +20,7 @@ from rollergen.importers.refusals import Refused, accepted_dtype
 operators(DynamicQuantizeLinear=lambda n: ops.dynamic_quantize(n.tensor(0)))
 
 
-@operator("QuantizeLinear", static=(2,))
+@operator("QuantizeLinear")
 def quantize(n: Node) -> Tensor:
     """As the zero point's dtype, as `output_dtype` says, or uint8."""
     x, scale, zero = n.tensor(0), _parameter(n, 1), _parameter(n, 2)
@@ -34,7 +34,7 @@ def quantize(n: Node) -> Tensor:
     return ops.quantize(x, scale, zero, _axis(n, scale, zero), dtype=dtype, block_size=n.get("block_size", 0) or None)
 
 
-@operator("DequantizeLinear", static=(2,))
+@operator("DequantizeLinear")
 def dequantize(n: Node) -> Tensor:
     """In the scale's dtype, or as `output_dtype` says."""
     q, scale, zero = n.tensor(0), _parameter(n, 1), _parameter(n, 2)

@@ -82,7 +82,7 @@ for _names, _convert in {
     ("ReduceLogSum",): reduction(ops.sum, before=lambda v: v, after=rg.log),
     ("ReduceLogSumExp",): reduction(ops.logsumexp),
 }.items():
-    operator(*_names, static=(1,))(_convert)
+    operator(*_names)(_convert)
 
 
 def position(function: Callable[..., Tensor]) -> Callable[[Node], Tensor]:
@@ -247,8 +247,8 @@ def cumulative(function: Callable[..., Tensor]) -> Callable[[Node], Tensor]:
     return convert
 
 
-operator("CumSum", static=(1,))(cumulative(ops.cumsum))
-operator("CumProd", static=(1,))(cumulative(ops.cumprod))
+operator("CumSum")(cumulative(ops.cumsum))
+operator("CumProd")(cumulative(ops.cumprod))
 
 
 @operator("NegativeLogLikelihoodLoss")
@@ -285,7 +285,7 @@ def likelihood_loss(n: Node, x: Tensor, target: Tensor, weight: Tensor | None) -
     return ops.div(ops.sum(losses), ops.sum(weights))
 
 
-@operator("TopK", static=(1,))
+@operator("TopK")
 def top_k(n: Node) -> Any:
     """By ranks: how many elements come before each; for short axes."""
     x = n.tensor(0)

@@ -137,7 +137,7 @@ def tensor_scatter(n: Node) -> Tensor:
     return scattered(n, cache, (update.shape[axis],), hit, lambda axes, i: update[(*i[:axis], axes[0], *i[axis + 1 :])])
 
 
-@operator("OneHot", static=(1,))
+@operator("OneHot")
 def one_hot(n: Node) -> Tensor:
     indices, depth, values = n.tensor(0), int(n.known(1).reshape(())), n.tensor(2)
     rank = indices.ndim + 1

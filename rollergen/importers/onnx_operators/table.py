@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,30 +17,23 @@ Value = Any
 Converter = Callable[["Node"], Any]
 
 
-@dataclass(frozen=True)
-class Operator:
-    """How an operator is expressed; ``static`` are the positions of operands that have to be known."""
-
-    convert: Converter
-    static: tuple[int, ...] = ()
+TABLE: dict[str, Converter] = {}
+"""How each operator is expressed."""
 
 
-TABLE: dict[str, Operator] = {}
-
-
-def operator(*names: str, static: Iterable[int] = ()) -> Callable[[Converter], Converter]:
+def operator(*names: str) -> Callable[[Converter], Converter]:
     """Enters a converter into `TABLE` under the given operators."""
 
     def enter(convert: Converter) -> Converter:
-        TABLE.update({name: Operator(convert, tuple(static)) for name in names})
+        TABLE.update(dict.fromkeys(names, convert))
         return convert
 
     return enter
 
 
 def operators(**converters: Converter) -> None:
-    """Enters converters without static operands into `TABLE`."""
-    TABLE.update({name: Operator(convert) for name, convert in converters.items()})
+    """Enters converters into `TABLE`."""
+    TABLE.update(converters)
 
 
 @dataclass(frozen=True)
@@ -95,7 +88,7 @@ class Node:
         return [self.operand(n) for n in range(len(self.inputs))]
 
     def known(self, position: int, attribute: str = "") -> Any:
-        """A static operand as an array, or the attribute that older versions have instead; None where there is none."""
+        """A known operand as an array, or the attribute of older versions; None where there is none."""
         value = self.value(position)
         if value is None:
             found = self.get(attribute) if attribute else None

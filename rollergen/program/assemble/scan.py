@@ -25,7 +25,7 @@ from rollergen.program.rprogram import (
 from rollergen.tile.rules import contiguous_axis, main_instruction
 
 
-def scan_stage(op: TensorOp, plan: ScanPlan, device: Device, name: str = "scan") -> Stage:
+def scan_stage(op: TensorOp, plan: ScanPlan, device: Device) -> Stage:
     """Every row walked once, from its beginning to its end."""
     (row,) = op.of_role("row")
     groups, threads = in_groups(plan.threads, device)
@@ -54,7 +54,7 @@ def scan_stage(op: TensorOp, plan: ScanPlan, device: Device, name: str = "scan")
     width = 1 if plan.lanes > 1 or plan.rows > 1 else store_vector(op, loops, row.name, plan.vector)
     dtype = accumulator_dtype(op)
     return Stage(
-        name=name,
+        name="scan",
         op=op,
         loops=tuple(loops),
         compute=Compute(main_instruction(device, dtype).name, plan.lanes),

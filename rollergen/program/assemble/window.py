@@ -49,7 +49,7 @@ def window_loads(op: TensorOp) -> tuple[int, ...]:
     return tuple([n for n, load in every if slides(op, load) and not load_problem(op, load)])
 
 
-def window_stage(op: TensorOp, plan: WindowPlan, device: Device, name: str = "window") -> Stage:
+def window_stage(op: TensorOp, plan: WindowPlan, device: Device) -> Stage:
     """The nest of one plan; the first axis of the plan's tiles is the outermost."""
     tiles, threads = dict(plan.tiles), dict(plan.threads)
     cut: list[Loop] = []
@@ -64,7 +64,7 @@ def window_stage(op: TensorOp, plan: WindowPlan, device: Device, name: str = "wi
     first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
     dtype = accumulator_dtype(op)
     return Stage(
-        name=name,
+        name="window",
         op=op,
         loops=tuple(loops),
         compute=Compute(instruction_for(op, device, dtype).name),

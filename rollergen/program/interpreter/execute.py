@@ -19,7 +19,7 @@ from rollergen.expr.places import put_of
 from rollergen.expr.tensor_op import Reduction, Running, summed_axes
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
-from rollergen.program.blocks import edge_blocks, grid_positions
+from rollergen.program.blocks import grid_positions
 from rollergen.program.check.program import check
 from rollergen.program.interpreter import points as nest
 from rollergen.program.interpreter import reduce
@@ -64,7 +64,7 @@ def interpret(
 ) -> Interpretation:
     """Executes `program` on `arrays` (by name; shapes and dtypes as declared).
 
-    `blocks` maps stage names to the block numbers to run (see `edge_blocks`); other stages run in full.
+    `blocks` maps stage names to the block numbers to run; other stages run in full.
     Traffic is counted in transactions of the device's backing store, or of `layer`.
 
     Raises ProgramError for a program that breaks an invariant, exceeds a managed layer, or reads what
@@ -389,4 +389,4 @@ def _picked(at: Array, chosen: Array, values: Array) -> tuple[Array, Array]:
     return np.asarray(at).reshape(-1), np.asarray(values).reshape(-1)
 
 
-__all__ = ["Interpretation", "edge_blocks", "execute", "interpret"]
+__all__ = ["Interpretation", "execute", "interpret"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import numpy as np
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import summed_axes
 from rollergen.expr.values import Load
-from rollergen.program.blocks import edge_blocks, grid_positions
+from rollergen.program.blocks import grid_positions
 from rollergen.program.interpreter.loads import executed_everywhere, guarded
 from rollergen.program.interpreter.memory import offsets
 from rollergen.program.interpreter.points import Points, block_box, both
@@ -18,14 +20,52 @@ from rollergen.program.rprogram import GRID, RProgram, Stage
 from rollergen.program.traffic import distinct, picked
 
 
-def sample_blocks(program: RProgram, per_class: int = 1, seed: int = 0) -> dict[str, tuple[int, ...]]:
+def edge_blocks(stage: Stage, per_class: int = 1, seed: int = 0) -> tuple[int, ...]:
+    """Block numbers, rising, that cover every edge class of the grid.
+
+    A class is one combination of (first, interior, last) over the axes that the grid cuts; each class
+    that exists gets up to `per_class` blocks, chosen at random but always the same for a `seed`.
+    """
+    numbers = np.arange(stage.blocks)
+    positions = grid_positions(stage, numbers)
+    classes = np.zeros(stage.blocks, dtype=np.int64)
+    for own in _grid_axes(stage):
+        along = np.zeros(stage.blocks, dtype=np.int64)
+        for position, extent in own:
+            along = along * extent + positions[position]
+        last = prod(extent for _, extent in own) - 1
+        classes = classes * 3 + np.where(along == 0, 0, np.where(along == last, 2, 1))
+    random = np.random.default_rng(seed)
+    chosen = [_some(numbers[classes == kind], per_class, random) for kind in np.unique(classes)]
+    return tuple(sorted(int(n) for n in np.concatenate(chosen)))
+
+
+def _grid_axes(stage: Stage) -> Iterator[tuple[tuple[int, int], ...]]:
+    """(position, extent) of the grid loops of each axis, by falling stride."""
+    for axis in stage.op.axes:
+        own = tuple((p, loop.extent) for p, loop in stage.of_axis(axis.name) if loop.kind == GRID)
+        if own:
+            yield own
+
+
+def _some(members: Any, count: int, random: np.random.Generator) -> Any:
+    return members if len(members) <= count else random.choice(members, size=count, replace=False)
+
+
+def edge_classes(stage: Stage) -> int:
+    """The number of classes that `edge_blocks` distinguishes for the stage."""
+    sizes = [prod(extent for _, extent in own) for own in _grid_axes(stage)]
+    return len(list(product(*(range(min(3, size)) for size in sizes))))
+
+
+def sample_blocks(program: RProgram, per_class: int = 1) -> dict[str, tuple[int, ...]]:
     """Block numbers of every stage, by name, for `interpret`.
 
     Each stage runs its `edge_blocks`, and all blocks that write what chosen blocks of later stages read,
     so that a sample of a full-size program with packing or split stages costs what its blocks cost.  Of results
     that are added up, all blocks that add to a place, and those that began it.
     """
-    chosen = {stage.name: set(edge_blocks(stage, per_class, seed)) for stage in program.stages}
+    chosen = {stage.name: set(edge_blocks(stage, per_class)) for stage in program.stages}
     for at, reader in reversed(list(enumerate(program.stages))):
         if reader.store.adds:
             chosen[reader.name] = blocks_together(reader, chosen[reader.name])
