@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rollergen.construct.planning import planned
 from rollergen.dropped import collected_drops, drop_notes
-from rollergen.errors import ArgumentError, DeviceError, ExpressionError, array_advice, refuse_top_k, shown
+from rollergen.errors import ArgumentError, DeviceError, ExpressionError, refuse_top_k, shown
 from rollergen.expr.dims import has_dims
 from rollergen.expr.language import Tensor, shallow_enough
 from rollergen.expr.stages import Graph
@@ -246,10 +246,6 @@ def _check_kinds(expr: object, options: object, cache: object) -> None:
         )
     if isinstance(expr, (str, Path, Device)):
         raise ExpressionError(f"expr is {shown(expr)}: the arguments look swapped: rg.build(expr, device)")
-    if not isinstance(expr, (Tensor, list, tuple)):
-        raise ExpressionError(
-            f"expr is {shown(expr)}; expected a computed tensor, or a list of them{array_advice(expr)}"
-        )
     if not isinstance(options, BuildOptions):
         raise ArgumentError(f"options is {shown(options)}; expected rg.BuildOptions(...)")
     if not isinstance(cache, bool):

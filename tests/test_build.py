@@ -131,10 +131,11 @@ def test_profile_takes_truth_values_and_auto_only(value):
         rg.build(product, "v100", profile=value)
 
 
+@pytest.mark.parametrize("take", [rg.build, rg.construct, rg.space])
 @pytest.mark.parametrize("value", [None, 5, {}])
-def test_what_is_no_expression_is_named(value):
+def test_what_is_no_expression_is_named(take, value):
     with pytest.raises(ExpressionError, match="expected a computed tensor"):
-        rg.build(value, "v100")
+        take(value, "v100")
 
 
 @pytest.mark.parametrize("switch", [gc.enable, gc.disable])

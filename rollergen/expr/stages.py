@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from rollergen.errors import ExpressionError, shown
+from rollergen.errors import ExpressionError, array_advice, shown
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.empties import is_empty, without_empties
 from rollergen.expr.guards import push_guards
@@ -231,6 +231,10 @@ def _unique(name: str, taken: set[str]) -> str:
 
 def checked_outputs(outputs: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     """`outputs` as a tuple; ExpressionError for what is not computed, or given twice."""
+    if not isinstance(outputs, (Tensor, list, tuple)):
+        raise ExpressionError(
+            f"expr is {shown(outputs)}; expected a computed tensor, or a list of them{array_advice(outputs)}"
+        )
     wanted = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
     if not wanted:
         raise ExpressionError("no outputs; expected a computed tensor or a sequence of them")
