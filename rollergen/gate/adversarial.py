@@ -13,7 +13,7 @@ import numpy as np
 from rollergen.expr.index import linear
 from rollergen.gate.facts import Facts
 from rollergen.gate.inputs import HOSTILE, hostile_values
-from rollergen.gate.points import sample_stages
+from rollergen.gate.points import each_once, sample_stages
 from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import RProgram
 
@@ -73,12 +73,7 @@ def _offsets(program: RProgram, seed: int) -> dict[str, np.ndarray]:
                 moved = (rng.integers(0, n, length) * s for n, s in zip(take.extents, take.strides, strict=True))
                 at = sum(moved, start=at)
                 found.setdefault(take.row.buffer.name, []).append(np.clip(at, 0, take.row.buffer.elements - 1))
-    return {name: _distinct(np.concatenate(several)) for name, several in found.items()}
-
-
-def _distinct(offsets: np.ndarray) -> np.ndarray:
-    """Each once, in the order in which they come."""
-    return offsets[np.sort(np.unique(offsets, return_index=True)[1])]
+    return {name: each_once(np.concatenate(several)) for name, several in found.items()}
 
 
 def _patch(offsets: np.ndarray, sparse: bool, values: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:

@@ -106,13 +106,13 @@ def sample_points(program: RProgram, seed: int) -> dict[str, tuple[np.ndarray, .
     shapes = {buffer.name: buffer.shape for buffer in program.outputs}
     nowhere = {b.name: tuple(np.zeros(0, np.int64) for _ in b.shape) for b in program.outputs if not b.elements}
     return nowhere | {
-        name: _viewed(_each_once(np.concatenate(several)), shapes[name]) for name, several in points.items()
+        name: _viewed(each_once(np.concatenate(several)), shapes[name]) for name, several in points.items()
     }
 
 
-def _each_once(offsets: np.ndarray) -> np.ndarray:
-    """Without what was there before: a short output has fewer elements than there are samples, and few of a long one
-    lie at edges, while the oracle may add up a whole tensor for each."""
+def each_once(offsets: np.ndarray) -> np.ndarray:
+    """Each offset once, in the order in which they come: a short output has fewer elements than there are samples, and
+    few of a long one lie at edges, while the oracle may add up a whole tensor for each."""
     return offsets[np.sort(np.unique(offsets, return_index=True)[1])]
 
 

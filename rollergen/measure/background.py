@@ -8,13 +8,13 @@ products of matrices by wgmma in two threads take 0.57 of the time that they tak
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 from rollergen.emit import Source
+from rollergen.hal.probes.host_facts import cores
 from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
 from rollergen.runtime.executor import Compiled, Executor, RuntimeExecutor
 
@@ -58,8 +58,3 @@ def compiled_in_background(executor: RuntimeExecutor, sources: Iterable[Source])
         yield ahead
     finally:
         ahead.close()
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

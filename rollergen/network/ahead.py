@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from rollergen.gate.arrays import aligned_empty
+from rollergen.hal.probes.host_facts import cores
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
-from rollergen.measure.background import cores
 
 
 class CompilingAhead:

@@ -7,6 +7,7 @@ instruction of each takes ``thread_issue_clocks``, idle workers or not, and the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -105,17 +106,18 @@ def result_clocks(op: TensorOp, outputs: Number, device: Device) -> Number:
 
 def plain_clocks(op: TensorOp, blocks: dict[str, Any], device: Device) -> Number:
     """A superstep without the matrix instruction: reductions, each over the whole block, and the result."""
-    spatial = _product(blocks, [a.name for a in op.of_role("spatial")])
-    inner = _product(blocks, [a.name for a in op.of_role("reduce", "row")])
+    spatial = size_of(blocks, [a.name for a in op.of_role("spatial")])
+    inner = size_of(blocks, [a.name for a in op.of_role("reduce", "row")])
     total: Number = 0
     operations = phase_operations(op, device)
     for reduction, slots in zip(op.reductions, operations, strict=False):
         total = total + dot_clocks(spatial, inner, slots, reduction.bodies[0].dtype, device)
-    rows = _product(blocks, [a.name for a in op.of_role("row")])
+    rows = size_of(blocks, [a.name for a in op.of_role("row")])
     if not op.reductions or op.of_role("row"):
         return total + vector_clocks(spatial * rows, operations[-1], op.output.dtype, device)
     return total + result_clocks(op, spatial, device)
 
 
-def _product(blocks: dict[str, Any], names: list[str]) -> Any:
+def size_of(blocks: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Points of a block along these axes."""
     return prod((blocks[name] for name in names), start=1)

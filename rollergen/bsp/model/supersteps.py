@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -15,6 +15,7 @@ from rollergen.bsp.model.clocks import (
     phase_operations,
     plain_clocks,
     result_clocks,
+    size_of,
 )
 from rollergen.bsp.model.dealing import Operand, operand
 from rollergen.bsp.program import (
@@ -391,10 +392,6 @@ def matrix_work(stage: Stage, blocks: Mapping[str, Any]) -> MatrixWork:
     taps = [axis.name for axis in op.of_role("reduce") if axis.name != step.inputs]
     others = [name for name in spatial if name not in rows and name != step.outputs]
     return MatrixWork(
-        _size(blocks, others), _size(blocks, rows), blocks[rows[-1]] if rows else 1, blocks[step.outputs],
-        blocks[step.inputs], _size(blocks, taps),
+        size_of(blocks, others), size_of(blocks, rows), blocks[rows[-1]] if rows else 1, blocks[step.outputs],
+        blocks[step.inputs], size_of(blocks, taps),
     )  # fmt: skip
-
-
-def _size(blocks: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return prod((blocks[name] for name in names), start=1)

@@ -8,7 +8,7 @@ from typing import Any
 import rollergen.expr.language as rg
 from rollergen.errors import ExpressionError, ShapeError, shown
 from rollergen.expr.language import Tensor
-from rollergen.expr.operators.arguments import axis_of, integer, require_tensor
+from rollergen.expr.operators.arguments import as_dtype, axis_of, integer, require_tensor
 
 
 def slice_scatter(
@@ -55,7 +55,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int, *, name: st
     wanted = (*input.shape[:axis], *input.shape[axis + 1 :])
     if src.shape != wanted:
         raise ShapeError(f"select_scatter: {src.label} has shape {src.shape}; expected {wanted}, without axis {axis}")
-    place, source = at % extent, _as(src, input.dtype)
+    place, source = at % extent, as_dtype(src, input.dtype)
     here = lambda i: source[(*i[:axis], *i[axis + 1 :])]
     return rg.compute(input.shape, lambda *i: rg.select(i[axis] != place, input[i], here(i)), name)
 
@@ -67,7 +67,7 @@ def _replaced(x: Tensor, src: Tensor, axis: int, places: range, operation: str, 
         raise ShapeError(f"{operation}: {src.label} has shape {src.shape}; expected {wanted}, that of the slice")
     if not places:
         return rg.compute(x.shape, lambda *i: x[i], name)
-    source, first, last, step = _as(src, x.dtype), places[0], places[-1], places.step
+    source, first, last, step = as_dtype(src, x.dtype), places[0], places[-1], places.step
 
     def element(*i: Any) -> Any:
         at = i[axis]
@@ -77,7 +77,3 @@ def _replaced(x: Tensor, src: Tensor, axis: int, places: range, operation: str, 
         return rg.select(beside, x[i], source[(*i[:axis], (at - first) // step, *i[axis + 1 :])])
 
     return rg.compute(x.shape, element, name)
-
-
-def _as(x: Tensor, dtype: str) -> Tensor:
-    return x if x.dtype == dtype else rg.compute(x.shape, lambda *i: rg.cast(x[i], dtype))
