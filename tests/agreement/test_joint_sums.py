@@ -125,7 +125,7 @@ def best(name, on, shape=(37, 51, 67)):
 
 
 @given(st.sampled_from(sorted(GATES)), st.sampled_from(("cpu", "v100", "mi50", "a100")), SHAPES, st.integers(0, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_interpreter_computes_the_definition_and_counts_the_closed_forms(name, on, shape, rank):
     expression, programs = fused(name, shape, on)
     program = programs[rank % len(programs)]

@@ -42,7 +42,7 @@ def rows_of(expression, on):
 @pytest.mark.every(7)
 def test_text_and_interpreter_compute_the_definition_over_aligned_rows(on, dtype, transpose_b, monkeypatch):
     monkeypatch.setattr(aligned_rows, "REUSE", 1)
-    expression = product(141, 203, 69, dtype, transpose_b)
+    expression = product(77, 139, 69, dtype, transpose_b)
     graph, rules, tolerance = canonicalize(expression), AlignmentRules(), 2.0**-11 if dtype == "float16" else 0.0
     found = rows_of(expression, on)
     assert len(found) == (4 if dtype == "int8" and on == "a100" else 3)

@@ -41,14 +41,20 @@ def flush_array(shape, dtype, at_end):
     return np.frombuffer(region, np.uint8, size, start).view(dtype).reshape(shape)
 
 
-def run(program, at_end):
+def run(program):
     inputs = random_inputs(program)
     expected = run_program(program, inputs)
+    source, device = emit(program, DEVICES[program.device]), runtime()
+    module = device.compile(source.text)
+    for at_end in (True, False):
+        print("end" if at_end else "start", flush=True)
+        run_beside(program, source, device, module, inputs, expected, at_end)
+
+
+def run_beside(program, source, device, module, inputs, expected, at_end):
     arrays = {b.name: flush_array(b.shape, b.dtype, at_end) for b in program.buffers()}
     for name, array in arrays.items():
         array[...] = inputs.get(name, np.nan)
-    source, device = emit(program, DEVICES[program.device]), runtime()
-    module = device.compile(source.text)
     for launch in source.launches:
         kernel = module.kernel(launch.entry)
         wrapped = [device.wrap(arrays[name].reshape(-1)) for name in launch.arguments]
@@ -73,10 +79,9 @@ def main(fault):
         old = fills._filling
         fills._filling = lambda here, copy, changes: replace(old(here, copy, changes), loose=frozenset())
     everything = {"packed_inside": packed_inside(), **({} if fault else programs.ALL)}
-    for at_end in (True, False):
-        for name, program in everything.items():
-            print(name, "end" if at_end else "start", flush=True)
-            run(program, at_end)
+    for name, program in everything.items():
+        print(name, flush=True)
+        run(program)
     print("done", flush=True)
 
 

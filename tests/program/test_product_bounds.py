@@ -25,7 +25,7 @@ def bound(expression, device):
     channels=st.integers(2, 40), filters=st.integers(1, 40), side=st.integers(3, 20), taps=st.integers(1, 3),
     stride=st.integers(1, 2), padding=st.integers(0, 1), constant=st.booleans(), last=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_no_convolution_is_predicted_to_take_less(channels, filters, side, taps, stride, padding, constant, last):
     image = T("X", (1, side, side, channels) if last else (1, channels, side, side))
     weights = T("W", (filters, channels, taps, taps), constant=constant)
@@ -36,7 +36,7 @@ def test_no_convolution_is_predicted_to_take_less(channels, filters, side, taps,
 
 
 @given(m=st.integers(1, 200), n=st.integers(1, 200), k=st.integers(2, 200))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_no_product_is_predicted_to_take_less(m, n, k):
     for device in (CPU, V100):
         least, graph = bound(rg.ops.relu(rg.ops.matmul(T("A", (m, k)), T("B", (k, n)))), device)
