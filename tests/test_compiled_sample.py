@@ -30,6 +30,7 @@ def test_the_sample_has_every_kind_of_operator_and_device():
 
 
 @pytest.mark.parametrize(("operator", "device"), SAMPLE)
+@pytest.mark.every(3)
 def test_a_first_choice_compiles_to_what_the_model_says(operator, device):
     on = rg.load_device(device)
     (first,) = construct(canonicalize(ENTRIES[operator].make()), on, top_k=1)
@@ -86,6 +87,7 @@ BESIDE = [
 
 
 @pytest.mark.parametrize(("id_", "device"), BESIDE)
+@pytest.mark.every(3)
 def test_operators_that_are_not_of_the_list_hold_it_too(id_, device):
     (entry,) = (one for one in entries() if one.id == id_)
     on = rg.load_device(device)

@@ -71,6 +71,7 @@ def test_all_readers_agree(drawn_case):
 
 @pytest.mark.parametrize("device", ["a100", "h200"])
 @pytest.mark.parametrize("case", [Narrow(1, 2048, 2048, "int4", 128), Narrow(16, 2048, 2048, "int8", 64, turned=True)])
+@pytest.mark.every(3)
 def test_narrow_weights_are_multiplied_by_matrix_instructions_as_they_are(case, device):
     spec = load_device(device)
     (best,) = rg.construct(case.expression(), device, 1)

@@ -16,6 +16,6 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("device_name", "name"), PAIRS)
-@pytest.mark.every(13)
+@pytest.mark.every(19)
 def test_a_full_size_operator_is_right_on_sampled_blocks_and_through_pocl(device_name, name):
     assert run_case(name, device_name)["state"] == "right"

@@ -140,6 +140,7 @@ def test_other_dtypes_than_of_arguments_and_casts_name_what_is_taken():
 
 
 @pytest.mark.parametrize("name", ["cpu", "v100", "mi50"])
+@pytest.mark.every(2)
 def test_weights_that_are_unpacked_first_are_unpacked_once(name):
     """Of several rows the model stores them; they ran at every call."""
     q, s = rg.tensor("q", (256, 512), "uint4", constant=True), rg.tensor("s", (2, 512), constant=True)

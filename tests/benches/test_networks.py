@@ -18,6 +18,7 @@ def test_the_names_that_are_read_without_torch_are_those_of_all_networks():
 
 @pytest.mark.parametrize("way", ["torch", "onnx"])
 @pytest.mark.parametrize("name", ["DQN", "LSTM cells"])
+@pytest.mark.every(3)
 def test_a_network_is_kernels_alone_for_a_device_that_is_not_there(name, way):
     module, inputs = network(name, small=True)
     model = compile(imported(module, inputs, way, name)[0], None, "v100", profile=False)

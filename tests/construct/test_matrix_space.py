@@ -93,6 +93,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["v100", "a100"])
+@pytest.mark.every(3)
 def test_every_contraction_has_such_programs_and_none_beats_the_matrix_units(case, name):
     device = load_device(name)
     ranked = construct(canonicalize(CASES[case]), device, top_k=4)
@@ -124,6 +125,7 @@ def test_devices_with_asynchronous_copies_keep_several_tiles_under_way():
 
 
 @pytest.mark.parametrize("name", ["v100", "a100", "h200"])
+@pytest.mark.every(2)
 def test_a_gathered_image_is_fetched_along_its_pixels_and_one_whose_channels_lie_inside_along_these(name):
     for case, role in (("convolution, NCHW", "spatial"), ("convolution, NHWC", "reduce")):
         ranked = construct(canonicalize(CASES[case]), load_device(name), top_k=200)  # the fastest turn it first

@@ -41,6 +41,7 @@ def test_the_cuda_text_that_adds_parts_up_computes_the_definition(name):
 
 @pytest.mark.skipif(not is_installed(), reason="rollergen[nvrtc] is not installed")
 @pytest.mark.parametrize(("name", "on", "matrix"), CASES)
+@pytest.mark.every(3)
 def test_the_cuda_text_compiles_without_local_memory(name, on, matrix):
     _, program = uneven(name, on, matrix=matrix)
     for one in compile_report(program, device(on), instructions=False).kernels:

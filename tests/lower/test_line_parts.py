@@ -46,6 +46,7 @@ def run(program, inputs):
 
 
 @pytest.mark.parametrize("name", POOLS)
+@pytest.mark.every(5)
 def test_windows_put_together_by_lines_are_right_and_read_nothing_outside(name):
     program = program_of(POOLS[name])
     found, expected = run(program, random_inputs(program, seed=3))

@@ -85,6 +85,7 @@ def test_tiles_that_come_past_the_registers_are_not_gathered(on):
 
 @pytest.mark.parametrize("on", ["v100", "a100", "h200"])
 @pytest.mark.parametrize("channels, side", SQUARES)
+@pytest.mark.every(5)
 def test_images_of_halves_are_turned_to_channels_last_before_matrix_instructions(on, channels, side):
     first = construct(canonicalize(convolution("float16", channels, side)), load_device(on), top_k=1)[0]
     assert "channels last" in first.variants[0]
@@ -92,6 +93,7 @@ def test_images_of_halves_are_turned_to_channels_last_before_matrix_instructions
 
 @pytest.mark.parametrize("on", ["a100", "h200"])
 @pytest.mark.parametrize("channels, side", SQUARES)
+@pytest.mark.every(3)
 def test_images_of_bytes_are_too(on, channels, side):
     first = construct(canonicalize(convolution("int8", channels, side)), load_device(on), top_k=1)[0]
     assert "channels last" in first.variants[0]

@@ -41,6 +41,7 @@ def of_graph(expr, device="cpu"):
 
 @pytest.mark.parametrize("device", ["cpu", CORE, "v100"], ids=["host", "core", "v100"])
 @pytest.mark.parametrize("name", EXPRS)
+@pytest.mark.every(4)
 def test_packing_padding_merging_and_splitting_leave_class_and_structure_as_they_are(name, device):
     expr, kind = EXPRS[name]
     target = rg.load_device(device)
