@@ -80,7 +80,7 @@ def test_below_the_bound_nothing_goes():
 
 
 def test_records_go_last_the_oldest_first_and_are_told():
-    collection.add(store_path(), recorded(40))
+    collection.add(store_path(), recorded())
     limit = size_bytes(store_path()) * 4 // 5
     build(0)
     before = collection.stored(store_path()).records
