@@ -25,6 +25,10 @@ def perceptron():
     return nn.Sequential(nn.Linear(20, 48), nn.ReLU(), nn.Linear(48, 12), nn.Softmax(-1))
 
 
+def layer():
+    return nn.Linear(20, 12)
+
+
 def images():
     return nn.Sequential(
         nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
@@ -96,7 +100,7 @@ def test_a_transformer_block_for_any_batch_has_no_kernel_that_is_built_per_size(
 
 
 def test_two_symbols_are_two_dims():
-    model = seeded(perceptron)
+    model = seeded(layer)
     shapes = ({0: Dim("batch", min=1, max=3), 1: Dim("length", min=2, max=6)},)
     sized = compiled(torch.export.export(model, (torch.zeros(2, 5, 20),), dynamic_shapes=shapes))
     assert {name: (one.low, one.high) for name, one in sized.dims.items()} == {"input_0": (1, 3), "input_1": (2, 6)}
@@ -119,7 +123,7 @@ def test_numbers_that_follow_from_a_size_are_those_of_the_size():
 
 
 def test_an_extent_that_is_a_multiple_of_a_symbol_tells_its_size():
-    model = seeded(perceptron)
+    model = seeded(layer)
     sized = compiled(exported(model, (4, 20), 0, 2 * Dim("half", min=2, max=6)))
     for size in (12, 4, 10):
         agree(sized, model, torch.randn(size, 20))
@@ -138,10 +142,10 @@ def test_sizes_out_of_the_range_of_the_export_are_named_and_dims_may_narrow_it()
 
 
 def test_sizes_without_a_bound_need_one():
-    program = exported(seeded(perceptron), (4, 20), 0, Dim.DYNAMIC)
+    program = exported(seeded(layer), (4, 20), 0, Dim.DYNAMIC)
     with pytest.raises(ArgumentError, match="dimension 0 of input input of exported program is input_0, which has no"):
         compiled(program, "v100")
-    model = seeded(perceptron)
+    model = seeded(layer)
     sized = compiled(exported(model, (4, 20), 0, Dim.DYNAMIC), dims={"input_0": (2, 9)})
     agree(sized, model, torch.randn(9, 20))
 
