@@ -3,8 +3,8 @@
 import rollergen as rg
 from rollergen.hal.load import every_spec
 
-x, w = rg.tensor("x", (8, 64, 56, 56)), rg.tensor("w", (64, 64, 3, 3))
-layer = rg.ops.relu(rg.ops.conv2d(x, w, padding=1))
+x, w = rg.tensor("x", (512, 768)), rg.tensor("w", (3072, 768))
+layer = rg.ops.relu(rg.ops.linear(x, w))
 
 print(f"{'device':>12}  {'us':>8}  {'bound by':16}  tile of a block")
 for name, device in sorted(every_spec(), key=lambda one: one[0]):
