@@ -253,6 +253,10 @@ def _draft(
     columns = {name: points[name] for name in _SIZES}
     stage = matrix_stage(op, roles, replace(plan, **columns), device, rules)
     apart = any(copy.apart for copy in stage.copies)
+    order = stage.block_order
+    launched, cluster = (np.broadcast_to(size, len(points)) for size in (order.launched, order.cluster))
+    if (plan.persistent and not launched.any()) or (plan.cluster and not cluster.any()):  # the same as without
+        return []
     if (plan.box_stores and is_nothing(stage.store.boxes)) or (plan.apart and not apart):  # the same as without
         return []
     if plan.realigned and plan.depth in _RING and all(copy.realigned for copy in stage.copies):  # as with two buffers
@@ -260,8 +264,6 @@ def _draft(
     priced = price_batch(stage, device)
     ledger.unfit(priced, device)
     picked = []
-    order = stage.block_order
-    launched, cluster = (np.broadcast_to(size, len(points)) for size in (order.launched, order.cluster))
     held = sum_apart(stage)
     for at in lowest(priced.seconds, 32):
         if held and priced.spilled[at]:  # without registers for the factors, compilers run the products one by one
