@@ -227,7 +227,8 @@ def as_operand(value: Any, where: str) -> Expr | float | int | bool:
         return Expr(operand, {}) if isinstance(operand, Value) else operand
     if hasattr(value, "producer"):
         raise ExpressionError(
-            f"{where} of the whole tensor {value.name}; index it inside rg.compute, e.g. {value.name}"
+            f"{where} of the whole tensor {value.name or 'without a name'}; index it inside rg.compute, e.g. "
+            f"{value.name or 't'}"
             f"[{', '.join('ijklmnpq'[: len(value.shape)])}], or use rg.ops for whole tensors"
         )
     raise ExpressionError(

@@ -65,6 +65,7 @@ CASES = {
     "exp of integers": (over(lambda i, j: rg.exp(N[i])), errors.DtypeError, "exp of int32 values; expected a floating dtype"),
     "sum of conditions": (over(lambda i, j: rg.sum(i >= k, axis=k)), errors.DtypeError, "rg.sum of conditions"),
     "axis of the result": (over(lambda i, j: rg.sum(A[i, j], axis=j)), TypeError, "axis is j, an axis of the result"),
+    "whole tensor without a name": (over(lambda i, j: rg.exp(A + A)), TypeError, "exp of the whole tensor without a name; index it inside rg.compute, e.g. t[i, j]"),
     "axis by position": (over(lambda i, j: rg.sum(A[i, k], axis=1)), TypeError, "axis is 1; expected an rg.reduce_axis (positions are for whole tensors: rg.ops.sum)"),
     "no axis": (over(lambda i, j: rg.max(A[i, j], 2.0)), TypeError, "axis is 2.0; expected an rg.reduce_axis"),
     "axis missing": (over(lambda i, j: rg.max(A[i, k])), TypeError, "axis is missing; expected axis=k with k = rg.reduce_axis"),
