@@ -8,6 +8,7 @@ the dtype of what they meet.  Nothing else is promoted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import inf, isfinite
 from typing import Any
 
@@ -55,15 +56,14 @@ def dtype_name(dtype: Any, where: str = "dtype", more: tuple[str, ...] = ()) -> 
     return name
 
 
+@lru_cache(maxsize=64)
 def numpy_dtype(dtype: str) -> Any:
     """The NumPy dtype (of those that NumPy lacks, ml_dtypes')."""
-    import numpy
-
-    if dtype not in numpy.sctypeDict:
+    if dtype not in np.sctypeDict:
         import ml_dtypes
 
-        return numpy.dtype(getattr(ml_dtypes, dtype))
-    return numpy.dtype(dtype)
+        return np.dtype(getattr(ml_dtypes, dtype))
+    return np.dtype(dtype)
 
 
 def is_builtin(dtype: Any) -> bool:

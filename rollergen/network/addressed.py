@@ -46,16 +46,16 @@ class Addressed:
             if name in free and counts[name] == 1:
                 self.results[name] = new_result(values[name].shape or (), numpy_dtype(values[name].dtype))
 
-    def give(self, name: str, array: np.ndarray) -> None:
-        """The array of the running call."""
+    def give(self, name: str, array: np.ndarray) -> int:
+        """The array of the running call; its address."""
         self.given[name] = array
         address = array.ctypes.data
         for addresses, position in self._arguments[name]:
             addresses[position] = address
+        return address
 
-    def make_results(self) -> None:
-        """New arrays of the results, behind all inputs."""
-        beside = next((array.ctypes.data for array in self.given.values()), 0)
+    def make_results(self, beside: int) -> None:
+        """New arrays of the results; ``beside``: the address of an input."""
         for name, make in self.results.items():
             self.give(name, make(beside))
 

@@ -168,15 +168,14 @@ class Execution:
 
     def _take(self, inputs: Sequence[Any]) -> None:
         """``inputs``: arrays of the host, or of where the model runs."""
+        beside = 0
         for value, array in zip(self._network.inputs, inputs, strict=True):
-            if value.name not in self._addressed.inputs:
+            addressed = value.name in self._addressed.inputs
+            if not (addressed and fits(array)):
                 self._keep(value.name, array)
-            elif fits(array):
-                self._addressed.give(value.name, array)
-            else:
-                self._keep(value.name, array)
-                self._addressed.give(value.name, self._arrays[value.name])
-        self._addressed.make_results()
+            if addressed:
+                beside = self._addressed.give(value.name, array if fits(array) else self._arrays[value.name])
+        self._addressed.make_results(beside)
 
     def _keep(self, name: str, array: Any) -> None:
         if name in self._arrays:
