@@ -16,6 +16,7 @@ from rollergen.expr.inlining import Expansion, Inliner, Read, Separator, reducti
 from rollergen.expr.joint_sums import is_joint
 from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import LARGEST_BODY, Misfit, OneStage, RowLimits, fitted, injective
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.reads import computed_tensors, producers_first
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import Binary, Cast, Load, Select, Unary, Value, loads, takes, walk
@@ -109,7 +110,7 @@ class Planner:
         """Tensors that are inlined and may be stored as well, at most one of each stage.  In a reducing one: one of
         several contractions, as tiles are those of a single one; an operand that is computed anew at each use; where
         that may help, a contraction whose epilogue reads other tensors.  In an elementwise one: what is computed anew
-        for several elements."""
+        for several elements.  Besides, functions that several stages compute of the same elements."""
         found: set[int] = set()
         for key, stage in plan.stages.items():
             expansion = plan.expansions[key]
@@ -121,6 +122,7 @@ class Planner:
             if cut is not None and id(cut.tensor) not in found:
                 found.add(id(cut.tensor))
                 yield cut
+        yield from [one for one in _shared_functions(plan) if id(one.tensor) not in found]
 
     def _contraction(self, plan: Plan, expansion: Expansion, stage: OneStage) -> Cut | None:
         """A contraction of a stage that holds more than it."""
@@ -176,6 +178,18 @@ def _neighbours(plan: Plan, expansion: Expansion) -> Cut | None:
         if several > 1 and _computes(tensor, plan.roots.inliner):
             return Cut(tensor, expansion.root, "several of its elements are read for each of the result's")
     return None
+
+
+def _shared_functions(plan: Plan) -> Iterator[Cut]:
+    """Tensors whose own functions several stages compute anew."""
+    readers: dict[Tensor, list[Tensor]] = {}
+    for expansion in plan.expansions.values():
+        for tensor in dict.fromkeys(read.tensor for read in expansion.reads):
+            readers.setdefault(tensor, []).append(expansion.root)
+    for tensor, roots in readers.items():
+        nodes = walk(plan.roots.separator.body(tensor)) if len(roots) > 1 else ()
+        if any(isinstance(node, Unary) and PRIMITIVES[node.op].cost for node in nodes):
+            yield Cut(tensor, roots[-1], "several stages read its functions")
 
 
 def _computes(tensor: Tensor, inliner: Inliner) -> bool:

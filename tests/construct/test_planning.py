@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import numpy as np
 import pytest
 
 import rollergen as rg
@@ -9,6 +10,7 @@ from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.construct.planning import planned
 from rollergen.errors import DtypeError
+from rollergen.expr.stages import cut
 from rollergen.hal.load import load_device
 
 ops = rg.ops
@@ -95,7 +97,7 @@ def test_contractions_share_a_stage_where_they_share_a_factor_or_that_saves_a_la
     x, *y = [T(name, rows, 1024) for name in factors]
     graph = planned(ops.add(linear("g", x, 1024), linear("u", *y or [x], 1024)), target("v100"))
     assert len(graph.tensor_ops) == stages
-    assert ["a contraction alone has tiles of its own" in cut for cut in graph.cuts] == [True] * (stages - 1)
+    assert ["a contraction alone has tiles of its own" in one for one in graph.cuts] == [True] * (stages - 1)
 
 
 @pytest.mark.parametrize("device", ["cpu", "v100", "a100", "h200"])
@@ -134,7 +136,7 @@ def test_an_operand_is_stored_first_where_computing_it_at_each_use_takes_longer(
     x, w = T("x", rows, 1024, dtype="float16"), T("w", 1024, 1024, dtype="float16")
     graph = planned(ops.linear(operand(x), w), target("v100"))
     assert len(graph.tensor_ops) == stages
-    assert ["reads its elements several times each" in cut for cut in graph.cuts] == [True] * (stages - 1)
+    assert ["reads its elements several times each" in one for one in graph.cuts] == [True] * (stages - 1)
 
 
 def test_an_operand_that_is_only_elsewhere_in_memory_is_not_stored():
@@ -186,3 +188,15 @@ def test_what_the_chosen_cut_was_compared_by_is_not_constructed_again():
     choice.cache_clear()
     rg.build(narrow_weights(8, 1280, 1408), "a100", profile=False, cache=False)
     assert choice.cache_info().misses == 2
+
+
+def test_functions_that_several_stages_read_are_stored_where_that_takes_less():
+    softmax = ops.softmax(T("x", 8, 300, 70), 1)
+    graph = planned(softmax, target("cpu"))
+    assert any("several stages read its functions" in one for one in graph.cuts)
+    assert seconds(softmax, "cpu") < construct(cut(softmax), target("cpu"), top_k=1)[0].seconds
+    for other in (ops.softmax(T("x", 300, 70)), ops.log_softmax(T("x", 300, 70), 0)):  # one stage; none of the same
+        assert not any("functions" in one for one in planned(other, target("cpu")).cuts)
+    given = np.random.default_rng(0).random((8, 300, 70), np.float32)
+    kernel = rg.build(softmax, "cpu", cache=False, top_k=2)
+    np.testing.assert_allclose(kernel(given), softmax.evaluate(given), rtol=1e-5)
