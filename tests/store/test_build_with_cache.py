@@ -150,6 +150,7 @@ def test_profiled_and_unprofiled_kernels_are_kept_apart(constructions):
 
 @pytest.mark.parametrize("what", ["driver", "package"])
 def test_another_driver_or_package_builds_anew(what, constructions, monkeypatch):
+    monkeypatch.setattr("rollergen.hal.runtime.remembered", lambda: None)  # this process opens the device
     rg.build(product(), "cpu", top_k=1)
     if what == "driver":
         monkeypatch.setattr("rollergen.runtime.executor.RuntimeExecutor.driver", "another one")
