@@ -207,7 +207,7 @@ def _is_short_image(op: TensorOp, load: Load) -> bool:
     """Whether the load's windows are those of one image whose lines of results a register tile holds."""
     spatial = {axis.name for axis in op.of_role("spatial")}
     sliding = [axis for axis, _ in sliding_pairs(op, [load])]
-    whole = bool(load.guard) and load.axes() & spatial == {*sliding}
+    whole = bool(load.guard and sliding) and load.axes() & spatial == {*sliding}
     return whole and op.axis(sliding[-1]).extent <= MOST_ROWS
 
 
