@@ -202,6 +202,7 @@ class Execution:
 
     def _host(self, step: Step) -> Callable[[], None]:
         (node,) = step.nodes
+        self._addressed.add({value.name: value.name for value in step.outputs}, (), ())
 
         def run() -> None:
             made = node.host({name: self._array(name) for name in node.inputs})

@@ -104,6 +104,55 @@ def test_steps_are_timed_within_the_jobs_of_a_call(case, monkeypatch):
     np.testing.assert_array_equal(results[0][0], want)
 
 
+class SortedAndReturned(nn.Module):
+    """Returns what a step of the host makes and launches read."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 9), nn.Linear(9, 5)
+
+    def forward(self, x):
+        x = torch.sort(self.first(x))[0]
+        return x, self.last(x)
+
+
+def test_what_a_step_of_the_host_makes_is_a_result_that_launches_read():
+    torch.manual_seed(0)
+    module = SortedAndReturned().eval()
+    compiled = rg.compile(module, (torch.randn(3, 6),), device="cpu", profile=False)
+    for _ in range(2):
+        x = torch.randn(3, 6)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-6)
+
+
+def odd_arrays(x):
+    """Arrays with the same elements: in other orders in memory, read-only, and not where their elements belong."""
+    yield x
+    yield x[::-1].copy()[::-1]
+    yield np.asfortranarray(x)
+    yield np.repeat(x, 2, axis=-1)[..., ::2]
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    yield frozen
+    misplaced = np.zeros(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
+    misplaced[...] = x
+    yield misplaced
+
+
+def test_inputs_are_read_however_they_lie_and_results_stay_as_they_were(case):
+    _, compiled, shape, _ = case
+    kept = []
+    for _ in range(2):
+        x = np.random.default_rng(len(kept)).standard_normal(shape).astype(np.float32)
+        want = compiled(x.copy()).copy()
+        for array in odd_arrays(x):
+            kept.append((compiled(array), want))
+            np.testing.assert_array_equal(array, x)
+    for made, want in kept:
+        np.testing.assert_array_equal(made, want)
+
+
 JOINED = {"host step between": 0, "recurrence": 2, "recurrence of 13 units": 0}
 """Joins whose parts are written in place."""
 
