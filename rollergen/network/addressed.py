@@ -27,8 +27,8 @@ class Addressed:
         self.given: dict[str, np.ndarray] = {}
 
     def add(self, values: Mapping[str, str], launches: Sequence[Launch], groups: Sequence[WorkGroups]) -> None:
-        """The launches of a step.  ``values``: those that change from call to call, by the names of its kernel's arrays.
-        Without ``groups``, as where a queue or the host runs the step, its values stay where they are."""
+        """The launches of a step.  ``values``: what it reads and makes in each call, by the names of its kernel's
+        arrays.  Without ``groups``, as where a queue or the host runs the step, these stay where they are."""
         if not groups:
             self._fixed.update(values.values())
         for launch, one in zip(launches, groups, strict=True):
