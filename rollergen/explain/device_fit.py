@@ -114,7 +114,7 @@ class DeviceFit:
         return replace(device, provenance=tuple(sorted(origins.items())))
 
 
-def sample(device: Device, files: Sequence[RecordFile], most: int, seed: int = 0) -> Sample:
+def sample(device: Device, files: Sequence[RecordFile], most: int) -> Sample:
     """Measured programs of devices that are called as `device` is: at most so many, as evenly over operators as may be.
 
     Raises ArgumentError where the files have none.

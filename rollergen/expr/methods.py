@@ -40,20 +40,21 @@ NUMPYS = {
 """NumPy's functions (ufuncs) that `rg.ops` calls otherwise."""
 
 
-OPERATORS: dict[str, Callable[..., Any]] = {}
-"""Operators of `rg.ops` by each of their names, once these are loaded, which loading `rollergen.tensor` does."""
+OPERATORS: dict[str, Callable[[], Callable[..., Any]]] = {}
+"""What gives each operator of `rg.ops`, by each of its names, once `rg.ops` is loaded, which loading `rollergen.tensor`
+does."""
 
 
 def _unary(name: str) -> Callable[[Any], Any]:
-    return lambda self: OPERATORS[name](self)
+    return lambda self: OPERATORS[name]()(self)
 
 
 def _binary(name: str, **settings: Any) -> Callable[[Any, Any], Any]:
-    return lambda self, other: OPERATORS[name](self, other, **settings)
+    return lambda self, other: OPERATORS[name]()(self, other, **settings)
 
 
 def _swapped(name: str, **settings: Any) -> Callable[[Any, Any], Any]:
-    return lambda self, other: OPERATORS[name](other, self, **settings)
+    return lambda self, other: OPERATORS[name]()(other, self, **settings)
 
 
 class Methods:
@@ -94,19 +95,19 @@ class Methods:
     @property
     def T(self) -> Any:
         """The tensor with its axes in reverse order."""
-        return OPERATORS["permute"](self, tuple(reversed(range(self.ndim))))  # type: ignore[attr-defined]
+        return OPERATORS["permute"]()(self, tuple(reversed(range(self.ndim))))  # type: ignore[attr-defined]
 
     @property
     def mT(self) -> Any:
         """The tensor with its last two axes exchanged."""
-        return OPERATORS["transpose"](self, -2, -1)
+        return OPERATORS["transpose"]()(self, -2, -1)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # asked for by protocols: no advice is read
             raise AttributeError(f"a tensor has no attribute {name!r}")
         if name not in METHODS:
             raise AttributeError(f"a tensor has no attribute {name!r}; {name_advice(name, METHODS)}")
-        return functools.partial(OPERATORS[OTHERWISE.get(name, name)], self)
+        return functools.partial(OPERATORS[OTHERWISE.get(name, name)](), self)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *METHODS})
@@ -120,7 +121,7 @@ class Methods:
             what = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
             given = "".join(f", {key}={shown(value)}" for key, value in named.items())
             raise ExpressionError(f"{what} of {', '.join(map(shown, inputs))}{given}; {name_advice(name, OPERATORS)}")
-        return OPERATORS[name](*inputs)
+        return OPERATORS[name]()(*inputs)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, named: Any) -> Any:
         """NumPy's `shape` and `ndim`, which ask for no elements; of others the error that says what stands for them."""

@@ -1,6 +1,7 @@
 """Whole tensors have torch's operators and methods, and take part in NumPy's functions."""
 
 import copy
+import inspect
 import pickle
 import re
 import subprocess
@@ -55,6 +56,12 @@ def test_an_operator_of_tensors_of_integers_is_torchs(name):
 def test_bits_of_floats_are_refused(symbol, of):
     with pytest.raises(DtypeError, match="x has dtype float32; expected an integer one"):
         of(rg.tensor("x", (5,)))
+
+
+@pytest.mark.parametrize("name", ["sum", "split", "absolute", "unfold"])
+def test_editors_see_the_arguments_of_methods(name):
+    method, of = getattr(rg.tensor("x", (5, 4)), name), getattr(rg.ops, OTHERWISE.get(name, name))
+    assert [*inspect.signature(method).parameters] == [*inspect.signature(of).parameters][1:]
 
 
 def test_remainders_of_floats_are_torchs():

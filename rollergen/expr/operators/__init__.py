@@ -78,7 +78,6 @@ ALIASES = {
 """Second names of operators, which torch has too."""
 
 
-
 def _made(name: str) -> Any:
     if name in _PRIMITIVES:
         from rollergen.expr.operators.elementwise import pointwise
@@ -96,17 +95,12 @@ def __getattr__(name: str) -> Any:
     if own not in globals():
         operator = takes_dims(torch_spellings(_made(own)))
         operator.__module__ = __name__  # where pickle finds it
-        globals()[own] = operator
-    globals()[name] = globals()[own]
-    return globals()[name]
+        globals().setdefault(own, operator)  # another thread may have made it meanwhile
+    return globals().setdefault(name, globals()[own])
 
 
 def __dir__() -> list[str]:
     return [*__all__, *ALIASES]
 
 
-def _called(name: str, /, *arguments: Any, **named: Any) -> Any:
-    return getattr(sys.modules[__name__], name)(*arguments, **named)
-
-
-OPERATORS.update({name: partial(_called, name) for name in __dir__()})
+OPERATORS.update({name: partial(getattr, sys.modules[__name__], name) for name in __dir__()})
