@@ -198,9 +198,10 @@ def _shifted_variants(op: TensorOp, device: Device) -> Iterator[Variant]:
     windows = (padded or _windowed(op)) and not op.has_dot_products
     gemm = implicit_gemm(op) if windows else None
     if gemm is not None:
-        short = any(_is_short_image(op, load) for load in op.body_loads())
-        yield from () if short else _variant("implicit GEMM", (), gemm)
-        yield from _gathered_from_halos(op)
+        gathered = [*_gathered_from_halos(op)]
+        if not gathered or not any(_is_short_image(op, load) for load in op.body_loads()):
+            yield from _variant("implicit GEMM", (), gemm)
+        yield from gathered
 
 
 def _is_short_image(op: TensorOp, load: Load) -> bool:

@@ -137,6 +137,12 @@ def test_windows_that_lie_apart_or_of_a_short_image_are_gathered_from_the_copy_w
         assert_values(expression, program, run_opencl(program, arrays, device("cpu")), arrays)
 
 
+def test_a_short_image_of_which_no_copy_is_made_is_gathered_with_tests():
+    x, w = rg.tensor("x", (1, 16, 4, 4)), rg.tensor("w", (16, 32, 3, 3), constant=True)
+    (op,) = canonicalize(rg.ops.conv_transpose2d(x, w, padding=1)).tensor_ops
+    assert "implicit GEMM" in [one.name for one in variants(op, device("cpu"))]
+
+
 @pytest.mark.parametrize("images", [2, 4])
 def test_windows_of_stride_2_take_less_from_the_copy_than_with_tests(images):
     x, w = rg.tensor("x", (images, 128, 28, 28)), rg.tensor("w", (256, 128, 3, 3), constant=True)
