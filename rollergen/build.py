@@ -267,7 +267,7 @@ def _executor(device: Device, profile: bool | str) -> RuntimeExecutor | None:
     """What runs the candidates; None where nothing is to be run."""
     if profile is False:
         return None
-    from rollergen.runtime.executor import executor_for  # none if it is found
+    from rollergen.runtime.executor import executor_for  # not where the kernel is found in the cache
 
     try:
         return executor_for(device)

@@ -159,7 +159,7 @@ class Kernel:
 
     def _called(self, arrays: tuple[Any, ...], named: Mapping[str, Any], out: Any, stream: Any) -> Any:
         """A call that is not prepared: a thread's first, and with arrays that are to be converted or refused."""
-        from rollergen.runtime.gpu_calls import GpuCalls  # what runs kernels, which who finds one need not wait for
+        from rollergen.runtime.gpu_calls import GpuCalls  # at the first call: finding a kernel needs no runtime
         from rollergen.runtime.opencl_calls import OpenCLCalls
 
         things = (*arrays, *named.values())

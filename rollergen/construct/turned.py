@@ -43,10 +43,11 @@ def turned_candidates(
 
 
 def _is_one_vector(op: TensorOp, n: str, lanes: int) -> bool:
-    """Whether a vector along n has all results of what else is read, each element once and by itself.
+    """Whether one vector holds the results along n, and an operand is read for it alone: one element for each vector.
 
-    Constants come in vectors if they are turned, in panels that are asked for ahead.  (Winograd's products of 512 x 7 x
-    7 to 512, whose transformed weights are 17 MB, on one core of a Zen 4: 1.89 and 1.27 ms.)
+    With vectors along another axis such an operand is read in vectors, a constant one in panels that are prefetched.
+    (Winograd's products of 512 x 7 x 7 to 512, whose transformed weights are 17 MB, on one core of a Zen 4: 1.89 and
+    1.27 ms.)
     """
     others = {axis.name for axis in op.of_role("spatial")} - {n}
     return op.axis(n).extent <= lanes and any(others <= load.axes() for load in op.body_loads() if n not in load.axes())

@@ -170,7 +170,7 @@ def _within_array(out: Writer, access: Access, lane: Lane, reach: int) -> tuple[
 
 
 def _read_window(out: Writer, access: Access, lane: Lane, wish: str, window: LaneWindow) -> Expr:
-    """Lanes chosen from a window where all of them pass their tests, else from one masked vector, or one by one."""
+    """Lanes chosen from a window where all of them pass their tests, else from masked vectors, or one by one."""
     condition = conjunction(needed(window.whole, out.ranges))
     read = lambda at: read_at(out, access, at, window.width)
 

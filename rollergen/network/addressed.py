@@ -38,7 +38,7 @@ class Addressed:
 
     def choose(self, network: Network, values: Mapping[str, Value], joined: Collection[str]) -> None:
         """Which inputs and results are given from call to call, all steps added.  ``values``: what launches read and
-        write.  Those that lie ``joined`` stay; results that the model returns twice or was given are copied."""
+        write.  Those that lie ``joined`` stay; results that the model returns twice, or that are inputs, are copied."""
         free = {name for name, arguments in self._arguments.items() if arguments} - self._fixed - {*joined}
         self.inputs = frozenset(one.name for one in network.inputs if one.name in free)
         counts = Counter((*network.outputs, *(one.name for one in network.inputs)))

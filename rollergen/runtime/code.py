@@ -54,7 +54,7 @@ class _Shared:
     def launching(self, launches: Sequence[Launch]) -> tuple[Compiled, Memory]:
         with self._lock:
             if self._compiled is None:
-                from rollergen.runtime.executor import executor_for  # which who finds a kernel need not wait for
+                from rollergen.runtime.executor import executor_for  # finding a kernel needs no runtime
 
                 executor = executor_for(self._device)
                 self._compiled = executor.prepare(self._source), executor.memory
