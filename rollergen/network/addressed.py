@@ -1,4 +1,4 @@
-"""Inputs and results of a model that launches find at the addresses of the caller's arrays, and of new ones."""
+"""Inputs and results of a model that launches are passed by address: the caller's arrays, and new ones, uncopied."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rollergen.runtime.result_pool import new_result
 
 
 class Addressed:
-    """``inputs``: names of those that calls give; ``results``: what makes an array of each result, given the address of
-    the first input; ``given``: arrays of the running call."""
+    """``inputs``: names of those that are passed so; ``results``: what makes an array of each such result, given the
+    address of an input; ``given``: arrays of the running call."""
 
     def __init__(self) -> None:
         self._arguments: dict[str, list[tuple[Any, int]]] = defaultdict(list)  # (addresses, position) that are a value
@@ -31,7 +31,9 @@ class Addressed:
         arrays.  Without ``groups``, as where a queue or the host runs the step, these stay where they are."""
         if not groups:
             self._fixed.update(values.values())
-        for launch, one in zip(launches, groups, strict=True):
+            return
+        called = [one for one in launches if not one.once]
+        for launch, one in zip(called, groups, strict=True):
             for position, name in enumerate(launch.arguments):
                 if name in values:
                     self._arguments[values[name]].append((one.addresses, position))

@@ -17,8 +17,9 @@ from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
 from rollergen.network.arena import arranged
-from rollergen.network.execution import Execution, Places, Shared, temporary
+from rollergen.network.execution import Execution, Shared
 from rollergen.network.partition import Step
+from rollergen.network.places import Places, temporary
 from rollergen.runtime.device_arrays import DeviceView, callers_stream, device_view, in_kind, new_like
 from rollergen.runtime.executor import executor_for
 from rollergen.runtime.gpu_calls import is_captured, wait_for

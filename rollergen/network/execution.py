@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property, partial
 from itertools import groupby, islice
 from typing import Any
@@ -14,8 +14,7 @@ import numpy as np
 
 from rollergen.emit import Launch
 from rollergen.errors import DeviceError
-from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
-from rollergen.expr.joins import joined
+from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import aligned_empty
 from rollergen.hal.dataclass import dataclass
@@ -25,8 +24,9 @@ from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
 from rollergen.network.addressed import Addressed, fits
-from rollergen.network.arena import ALIGNMENT_BYTES, Arena, Lifetime, arranged
+from rollergen.network.arena import ALIGNMENT_BYTES, Arena, arranged
 from rollergen.network.partition import Step
+from rollergen.network.places import Places, temporary
 from rollergen.network.repeated import weight_of
 from rollergen.network.weights_memory import WeightsMemory
 from rollergen.runtime.executor import executor_for
@@ -170,11 +170,13 @@ class Execution:
         """``inputs``: arrays of the host, or of where the model runs."""
         beside = 0
         for value, array in zip(self._network.inputs, inputs, strict=True):
-            addressed = value.name in self._addressed.inputs
-            if not (addressed and fits(array)):
+            if value.name not in self._addressed.inputs:
                 self._keep(value.name, array)
-            if addressed:
-                beside = self._addressed.give(value.name, array if fits(array) else self._arrays[value.name])
+                continue
+            if not fits(array):
+                self._keep(value.name, array)
+                array = self._arrays[value.name]
+            beside = self._addressed.give(value.name, array)
         self._addressed.make_results(beside)
 
     def _keep(self, name: str, array: Any) -> None:
@@ -251,7 +253,7 @@ class Execution:
         prepared = session.prepare()
         groups = prepared.groups if prepared is not None and not kernel.signature.updates else ()
         changing = {name: given[name] for name in values} | {output.name: step.outputs[0].name}
-        self._addressed.add(changing, [one for one in launches if not one.once] if groups else [], groups)
+        self._addressed.add(changing, launches, groups)
         if prepared is None:
             return session.run
         if prepared.groups:
@@ -308,78 +310,6 @@ class Execution:
         return self._shared.weights[id(array)][0]
 
 
-class Places:
-    """What lies in the arena, and when: values that kernels read or write, and temporaries of their launches.
-
-    ``alignment``: bytes of which multiples are places for parts of joins, which then lie within what they are joined
-    to; 0: none does.  ``left_out``: of each such step, the results of the stages that have nothing to do any more.
-    """
-
-    def __init__(
-        self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], alignment: int = 0
-    ) -> None:
-        made = (value for step in steps for value in step.outputs)
-        values = {value.name: value for value in (*network.inputs, *made)}
-        first = {one.name: 0 for one in network.inputs}
-        last: dict[str, int] = {}
-        self._inputs = frozenset(first)
-        self.values: dict[str, Value] = {}
-        self.lifetimes: dict[str, Lifetime] = {}
-        for number, (step, kernel) in enumerate(zip(steps, kernels, strict=True)):
-            first |= {value.name: number for value in step.outputs}
-            last |= dict.fromkeys((*step.inputs, *(value.name for value in step.outputs)), number)
-            if kernel is not None:
-                touched = (*step.inputs, *(value.name for value in step.outputs))
-                self.values |= {name: values[name] for name in touched if name in values}
-                self._temporaries(number, kernel)
-        last |= dict.fromkeys(network.outputs, len(steps))
-        for name, value in self.values.items():
-            if name in values:
-                self.lifetimes[name] = Lifetime(value.size_bytes, first[name], last[name])
-        self.left_out: dict[int, list[str]] = {}
-        self._within: dict[str, tuple[str, int]] = {}
-        for number, (step, kernel) in enumerate(zip(steps, kernels, strict=True)):
-            if kernel is not None and alignment:
-                self._join(number, step, kernel, alignment)
-
-    @property
-    def joined(self) -> set[str]:
-        """Values that lie within others, and those that these lie within."""
-        return {name for part, (whole, _) in self._within.items() for name in (part, whole)}
-
-    def within(self, arena: Arena) -> Arena:
-        """The arena with the places of what lies within another value."""
-        inner = {name: arena.offsets[whole] + at for name, (whole, at) in self._within.items()}
-        return replace(arena, offsets={**arena.offsets, **inner})
-
-    def _join(self, number: int, step: Step, kernel: Kernel, alignment: int) -> None:
-        """Lays parts of the step's joins into what they are joined to, where all of a join can lie there."""
-        given = dict(zip((b.name for b in kernel.program.inputs), step.inputs, strict=True))
-        outer = {whole for whole, _ in self._within.values()}
-        for stage in kernel.program.stages:
-            op = stage.op
-            parts = {given.get(name, ""): at * ITEMSIZE[op.output.dtype] for name, at in (joined(op) or {}).items()}
-            whole = step.outputs[0].name if op.output.kind == "output" else temporary(number, op.output.name)
-            free = all(name in self.lifetimes and name not in outer for name in parts)
-            given_by_callers = all(name in self._inputs for name in parts)  # a launch reads them where they lie
-            if stage.once or not parts or given_by_callers or not free or any(at % alignment for at in parts.values()):
-                continue
-            lives = [self.lifetimes.pop(name) for name in parts] + [self.lifetimes[whole]]
-            first, last = min(one.first for one in lives), max(one.last for one in lives)
-            self.lifetimes[whole] = replace(self.lifetimes[whole], first=first, last=last)
-            self._within |= {name: (whole, at) for name, at in parts.items()}
-            self.left_out.setdefault(number, []).append(op.output.name)
-            outer.add(whole)
-
-    def _temporaries(self, number: int, kernel: Kernel) -> None:
-        packed = {stage.op.output.name for stage in kernel.program.stages if stage.once}
-        for buffer in kernel.program.temporaries:
-            if buffer.name not in packed:
-                value = Value(temporary(number, buffer.name), buffer.shape, buffer.dtype)
-                self.values[value.name] = value
-                self.lifetimes[value.name] = Lifetime(value.size_bytes, number, number)
-
-
 def _seconds(run: Callable[[], None]) -> float:
     start = time.perf_counter()
     run()
@@ -388,11 +318,6 @@ def _seconds(run: Callable[[], None]) -> float:
 
 def _nothing() -> None:
     """The launches of a step that has none."""
-
-
-def temporary(number: int, name: str) -> str:
-    """A name that no value of a model has."""
-    return f"step {number}: {name}"
 
 
 def _placed(block: np.ndarray, arena: Arena, value: Value) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 A contraction or a row chain opens a step; what reads it element by element joins, where it alone does.  Views are
 never stored but as results and for the model's own library; a value that several steps read is, and so are all parts
-of a join of which most are: they can be written where the join has them (see `execution.Places`).
+of a join of which most are: they can be written where the join has them (see `places.Places`).
 """
 
 from __future__ import annotations
