@@ -145,8 +145,8 @@ class Kernel:
         DeviceError where the device is not present in this machine.
         """
         mine = self._local.mine
-        if named and not self._updates:
-            arrays, named = self.signature.passed(arrays, named), {}
+        if named:
+            arrays, named = self.signature.positional(arrays, named, out), {}
         if not named and stream is None:
             result = mine.call(arrays, out, mine.constants.packed, self._packs)
             if result is not None:
@@ -396,6 +396,3 @@ class Kernel:
         roofs = roofline(launches, self.program, self.device) if launches else None
         texts = (("explanation", self.explain()), (f"{self.language} source", self.source))
         return notebook(repr(self), facts, texts, roofs)
-
-
-__all__ = ["Kernel", "Timing"]

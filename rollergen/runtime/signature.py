@@ -133,6 +133,13 @@ class Signature:
             brought.append(named.pop(one.name))
         return arrays[count:], named, brought[0] if count == 1 else tuple(brought)
 
+    def positional(self, arrays: tuple[Any, ...], named: Mapping[str, Any], out: Any) -> tuple[Any, ...]:
+        """All arguments of a call by position; errors as `apart` and `passed` have them."""
+        if not self.updates:
+            return self._by_name(arrays, named)
+        arrays, named, updated = self.apart(arrays, named, out)
+        return (*(updated if len(self._results) > 1 else (updated,)), *self._by_name(arrays, named))
+
     def arrange(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
         """The inputs in order, each contiguous: strided arrays are copied.
 

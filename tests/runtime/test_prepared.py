@@ -356,6 +356,15 @@ def test_updates_at_an_integer_of_the_call_are_prepared(append, general, kind):
     assert np.asarray(cache).sum() == 4 * 16
 
 
+def test_updates_by_name_are_prepared(append, general):
+    cache, block = np.zeros((2, 7, 8), np.float32), np.ones((2, 1, 8), np.float32)
+    append(cache, block, 0)
+    general.clear()
+    assert append(at=2, block=block, cache=cache) is cache and append(cache, at=4, block=block) is cache
+    assert not general
+    assert cache.sum(axis=(0, 2)).tolist() == [16, 0, 16, 0, 16, 0, 0]
+
+
 def test_an_update_never_shares_memory_with_what_it_reads(append, general):
     memory = np.zeros(2 * 7 * 8, np.float32)
     cache = memory.reshape(2, 7, 8)
