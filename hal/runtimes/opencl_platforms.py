@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from rollergen.hal.errors import LinkerError, RuntimeUnavailableError
+from rollergen.hal.probes.host_facts import cores
 from rollergen.hal.runtimes.opencl_devices import GPU_DRIVER, Present
 from rollergen.hal.runtimes.pocl_cache import ensure
 from rollergen.hal.runtimes.pocl_cpu_name import UnknownProcessorError, mend_cpu_name
@@ -151,5 +152,4 @@ def choose_drivers() -> None:
 
     PoCL listens before its first use only."""
     _opened.set()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    os.environ.setdefault(_DRIVERS, "basic" if cores == 1 or os.environ.get(_THREADS) == "1" else "pthread basic")
+    os.environ.setdefault(_DRIVERS, "basic" if cores() == 1 or os.environ.get(_THREADS) == "1" else "pthread basic")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rollergen.hal.errors import BuildError
+from rollergen.hal.probes.host_facts import cores
 from rollergen.hal.runtimes.pocl_calls import Calls, Made, Wanted, layout_known
 from rollergen.hal.runtimes.pocl_work_groups import WorkGroups, array_of, object_of, own_names
 
@@ -195,8 +196,7 @@ def _function(name: str) -> int:
 
 def usable_cores(group: Path = Path("/sys/fs/cgroup")) -> int:
     """Cores that this process may keep busy all the time: its affinity, and the share of time of its control group."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, _quota(group) or cores))
+    return max(1, min(cores(), _quota(group) or cores()))
 
 
 def _quota(group: Path) -> int:

@@ -14,6 +14,7 @@ from rollergen.bench import scripts
 from rollergen.cli.commands import Advised
 from rollergen.cli.output import NewFile, console
 from rollergen.errors import writing
+from rollergen.hal.files.kept import write_whole
 
 if TYPE_CHECKING:
     from rollergen.bench.compare import Comparison
@@ -122,9 +123,7 @@ def _write_figures(root: Path) -> None:
         before = path.read_text(encoding="utf-8")
         after = rendered(before, root)
         if after != before:
-            part = path.with_suffix(".part")
-            part.write_text(after, encoding="utf-8")
-            part.replace(path)
+            write_whole(path, after.encode())
         changed = sum(old != new for old, new in zip(linked(before), linked(after), strict=True))
         if figures := len(list(linked(after))):
             console.print(f"{changed} of {figures} figures of {path} changed", highlight=False)
