@@ -200,8 +200,7 @@ def _read_window_masked(out: Writer, access: Access, lane: Lane, wish: str, wind
     used = [number for number in window.order if number >= 0]
     if dtype != "float32" or (dtype, width) not in out.masked_loads or len(set(used)) < len(used):
         return None
-    straight = all(not varies(test, lane) or not wrapping(test.index, lane) for test in access.tests)
-    passed = lane_mask(out.ranges, Index.axis(lane.variable), access.tests, lane, bits) if straight else None
+    passed = lane_mask(out.ranges, Index.axis(lane.variable), access.tests, lane, bits)
     if passed is None:
         return None
     for test in access.tests:
