@@ -1,7 +1,7 @@
 """ONNX graphs as rollergen expressions: every output of a model one expression, by the product's own importer.
 
-Inputs of the graph that decide shapes or loops (``static`` in the tables: axes, pads, sizes, repeats) have to be known:
-there the values of the example are.
+Inputs of the graph that decide shapes or loops (`_STATIC`: axes, pads, sizes, repeats) have to be known: there the
+values of the example are.
 """
 
 from __future__ import annotations
@@ -18,11 +18,24 @@ from rollergen.expr.language import Tensor
 from rollergen.importers.graph import Network, identifier
 from rollergen.importers.onnx_graphs import spelled_out
 from rollergen.importers.onnx_models import imported as network_of
-from rollergen.importers.onnx_operators import TABLE
 from rollergen.importers.refusals import OPERATORS, Refused, accepted_dtype
 
 _SHAPES_ONLY = {"Shape": (), "Size": (), "CastLike": (0,), "EyeLike": ()}
 """Operators that read of some operands the shape or dtype alone, and the operands whose values they do read."""
+
+_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+
+_STATIC: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("ConstantOfShape", "HannWindow", "HammingWindow", "BlackmanWindow"), (0,)),
+    **dict.fromkeys(("Reshape", "Expand", "Squeeze", "Unsqueeze", "CenterCropPad", "Tile", "Split", "Trilu"), (1,)),
+    **dict.fromkeys(("AffineGrid", "CastLike", "CumSum", "CumProd", "OneHot", "TopK"), (1,)),
+    **dict.fromkeys((f"Reduce{name}" for name in _REDUCTIONS), (1,)),
+    **dict.fromkeys(("Col2Im", "DFT", "Dropout"), (1, 2)),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), (2,)),
+    **dict.fromkeys(("Pad", "Resize", "Upsample"), (1, 2, 3)),
+    "STFT": (1, 3), "Range": (0, 1, 2), "Slice": (1, 2, 3, 4), "MelWeightMatrix": (0, 1, 2, 3, 4),
+}  # fmt: skip
+"""The positions of operands of which the importer needs the values."""
 
 
 @dataclass
@@ -106,8 +119,7 @@ def _static_names(nodes: Sequence[onnx.NodeProto]) -> set[str]:
     """Names of the values that decide what other values are: static operands, and what these are computed from."""
     needed: set[str] = set()
     for proto in reversed(nodes):
-        entry = TABLE.get(proto.op_type)
-        needed |= {proto.input[n] for n in (entry.static if entry else ()) if n < len(proto.input)}
+        needed |= {proto.input[n] for n in _STATIC.get(proto.op_type, ()) if n < len(proto.input)}
         if needed & set(proto.output):
             read = _SHAPES_ONLY.get(proto.op_type, range(len(proto.input)))
             needed |= {proto.input[n] for n in read}
