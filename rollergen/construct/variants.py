@@ -15,7 +15,7 @@ from rollergen.expr.joining import joined
 from rollergen.expr.line_parts import line_parts
 from rollergen.expr.narrow_rows import has_narrow_factor, narrow_rows, with_one_row
 from rollergen.expr.one_row import one_row
-from rollergen.expr.packing import Prepared, in_wider
+from rollergen.expr.packing import Prepared, in_wider, side_by_side
 from rollergen.expr.padding import find_windows, pad_view, with_halo
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
@@ -193,6 +193,10 @@ def _shifted_variants(op: TensorOp, device: Device) -> Iterator[Variant]:
     else:
         yield from _row_variant(op)
         yield from [one for one in _variant("direct", (), op) if _guards_whole_vectors(op, one.roles)]
+    for load in op.body_loads():
+        together = side_by_side(op, load)
+        if together is not None:
+            yield from _variant("side by side", together.copies, together.op)
     yield from _lines_variant(op, device)
     yield from _short_rows(op, device)
     windows = (padded or _windowed(op)) and not op.has_dot_products

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rollergen.expr.canonical import canonical_op
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, TensorOp
@@ -75,6 +76,26 @@ def pack_operand(
         here % width,
     )
     return copy, replace_load(op, load, Load(packed, indices))
+
+
+def side_by_side(op: TensorOp, load: Load) -> Prepared | None:
+    """`op` over a copy of those elements of an operand that it reads, where positions apart read one each (a 1 x 1
+    convolution with a stride) and an axis without the operand reads them again.
+
+    Vectors then load neighbours, and lines and columns can be one axis.  None for windows, and for what is guarded.
+    (One core of a Zen 5, 512 x 28 x 28 to 1024, 256 x 56 x 56 to 512, 64 x 56 x 56 to 128: 988 -> 843, 957 -> 865,
+    65 -> 58 us.)
+    """
+    lone = all(index.is_affine and len(index.terms) <= 1 for index in load.indices)
+    apart = any(step > 1 for index in load.indices for _, step in index.terms)
+    names = [str(name) for index in load.indices for name, _ in index.terms]
+    again = any(axis.name not in names for axis in op.of_role("spatial"))
+    if not (lone and apart and again) or load.guard or load.buffer.packs or len({*names}) < len(names):
+        return None
+    axes = tuple(replace(op.axis(name), role="spatial") for name in names)
+    shape, at = tuple(axis.extent for axis in axes), tuple(map(Index.axis, names))
+    buffer = Buffer(fresh_buffer(op, f"{load.buffer.name}_side_by_side"), shape, load.buffer.dtype, "temporary")
+    return Prepared((TensorOp(buffer, axes, at, load),), canonical_op(replace_load(op, load, Load(buffer, at))))
 
 
 def is_in_panels(load: Load, axis: str, lanes: int = 1) -> bool:

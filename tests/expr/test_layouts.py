@@ -3,12 +3,13 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.packing import pack_operand
+from rollergen.expr.packing import pack_operand, side_by_side
 from rollergen.expr.padding import pad_view
 from rollergen.expr.splitting import split_reduction
 from tests.tensor_ops import evaluate_op
@@ -48,6 +49,31 @@ def test_a_padded_flat_walk_computes_the_same_convolution(op, multiple):
         if pair is not None:
             assert_same(op, *pair)
             assert not pair[1].body_loads()[-1].guard
+
+
+@given(convolutions())
+@settings(max_examples=60, deadline=None)
+def test_elements_copied_side_by_side_give_the_same_result(op):
+    for load in op.body_loads():
+        prepared = side_by_side(op, load)
+        if prepared is not None:
+            (copy,) = prepared.copies
+            assert_same(op, copy, prepared.op)
+
+
+@pytest.mark.parametrize(("taps", "stride", "copied"), [(1, 2, True), (1, 3, True), (1, 1, False), (3, 2, False)])
+def test_positions_apart_that_read_one_element_each_are_copied_side_by_side_and_are_one_axis(taps, stride, copied):
+    made = rg.ops.conv2d(rg.tensor("X", (1, 4, 9, 9)), rg.tensor("W", (5, 4, taps, taps)), stride=stride)
+    op = canonicalize(made).tensor_ops[0]
+    found = [one for load in op.body_loads() if (one := side_by_side(op, load)) is not None]
+    assert bool(found) == copied
+    assert all(len(one.op.axes) == 3 for one in found)
+
+
+def test_what_is_read_once_is_not_copied_side_by_side():
+    x, k = rg.tensor("X", (6, 20)), rg.reduce_axis("k", 6)
+    (op,) = canonicalize(rg.compute((10,), lambda i: rg.sum(x[k, 2 * i], axis=k))).tensor_ops
+    assert all(side_by_side(op, load) is None for load in op.body_loads())
 
 
 @st.composite
