@@ -121,7 +121,8 @@ class Tensor(Methods):
         slots = indices if isinstance(indices, tuple) else (indices,)
         if len(slots) != len(self.shape):
             got = f"{len(slots)}: {', '.join(map(str, slots))}"
-            raise ShapeError(f"{self.label} has {len(self.shape)} dimensions {self.shape}; got {got}")
+            part = "; rg.ops.getitem(x, index) is a part of a tensor" if len(slots) < len(self.shape) else ""
+            raise ShapeError(f"{self.label} has {len(self.shape)} dimensions {self.shape}; got {got}{part}")
         return self._element(slots, "raise")
 
     def _element(self, slots: tuple[Any, ...], mode: str) -> Expr:

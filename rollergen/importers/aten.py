@@ -276,7 +276,7 @@ def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
     if not dims:
         raise NotExpressedError("a roll of the flattened tensor")
     for shift, dim in zip(shifts, dims, strict=True):
-        if at := -shift % x.shape[dim]:
+        if at := -shift % max(x.shape[dim], 1):
             x = ops.concat([_slice(x, dim, at), _slice(x, dim, 0, at)], dim)
     return x
 

@@ -18,7 +18,8 @@ from rollergen.expr.index import Bounds, Index
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.tensor_maps import TensorMap
 from rollergen.lower.box_ir import BoxStatement
-from rollergen.lower.expressions import BITS, STORAGE_BYTES, Element, Expr, Name, Pointer
+from rollergen.lower.expressions import STORAGE_BYTES, Element, Expr, Name, Pointer
+from rollergen.lower.masks import bits_of
 from rollergen.lower.matrix_ir import Collective
 
 GLOBAL, LOCAL, PRIVATE = "global", "local", "private"
@@ -336,6 +337,6 @@ def array_bytes(kernel: Kernel) -> tuple[int, int]:
 
 
 def _bytes(node: Allocate) -> int:
-    value = BITS[node.dtype] // 8
+    value = bits_of(node.dtype) // 8
     element = value if node.scope == "register" else STORAGE_BYTES.get(node.dtype, value)
     return prod(node.shape) * node.lanes * element

@@ -13,7 +13,7 @@ def widen(*operands: Expr) -> tuple[Expr, ...]:
     widths = [operand.lanes for operand in operands]
     lanes = max(widths)
     wide = operands if min(widths) == lanes else tuple([in_lanes(operand, lanes) for operand in operands])
-    return tuple([as_mask(one, bits_of(wide[0])) for one in wide]) if is_mask(wide[0]) else wide
+    return tuple([as_mask(one, bits_of(wide[0].dtype)) for one in wide]) if is_mask(wide[0]) else wide
 
 
 def in_lanes(operand: Expr, lanes: int) -> Expr:
@@ -31,7 +31,7 @@ def in_lanes(operand: Expr, lanes: int) -> Expr:
 
 def compare(op: str, a: Expr, b: Expr) -> Expr:
     a, b = widen(a, b)
-    dtype = "bool" if a.lanes == 1 else f"mask{bits_of(a)}"
+    dtype = "bool" if a.lanes == 1 else f"mask{bits_of(a.dtype)}"
     return Operation(op, (a, b), dtype, a.lanes)
 
 
@@ -42,8 +42,8 @@ def select(condition: Expr, a: Expr, b: Expr) -> Expr:
         return Operation("select", (condition, a, b), a.dtype, a.lanes)
     a, b = (in_lanes(side, condition.lanes) for side in (a, b))
     if a.dtype.startswith("mask"):
-        a, b = (as_mask(side, bits_of(condition)) for side in (a, b))
-    return Operation("select", (as_mask(condition, bits_of(a)), a, b), a.dtype, a.lanes)
+        a, b = (as_mask(side, bits_of(condition.dtype)) for side in (a, b))
+    return Operation("select", (as_mask(condition, bits_of(a.dtype)), a, b), a.dtype, a.lanes)
 
 
 def truth(x: Expr) -> Expr:
@@ -51,8 +51,8 @@ def truth(x: Expr) -> Expr:
     return compare("ne", x, Number(0, "int8")) if x.dtype == "bool" and x.lanes > 1 else x
 
 
-def bits_of(value: Expr) -> int:
-    return int(value.dtype[4:]) if value.dtype.startswith("mask") else BITS[value.dtype]
+def bits_of(dtype: str) -> int:
+    return int(dtype[4:]) if dtype.startswith("mask") else BITS[dtype]
 
 
 def as_mask(mask: Expr, bits: int) -> Expr:

@@ -219,13 +219,37 @@ def test_editors_see_every_public_name():
 
 
 def test_editors_see_every_operator_and_all_are_found_in_their_families():
-    stub = ast.parse(files("rollergen").joinpath("expr/operators/__init__.pyi").read_text("utf-8"))
-    imports = [n for n in stub.body if isinstance(n, ast.ImportFrom) and n.module.startswith("rollergen")]
-    seen = {alias.name: node.module for node in imports for alias in node.names}
+    seen = {**imported_operators(), **operators_along_an_axis()}
     found = {name: getattr(rg.ops, name) for name in rg.ops.__all__}
     assert {name: one.__wrapped__.__wrapped__.__module__ for name, one in found.items() if name in seen} == seen
     assert set(found) - set(seen) == {*rg.ops.ELEMENTWISE, *LOSSES} == {*FUNCTIONS, *FORMULAS, *LOSSES} - {"round"}
     assert set(dir(rg.ops)) == {*rg.ops.__all__, *rg.ops.ALIASES} and rg.ops.cat is rg.ops.concat
+
+
+def test_type_checkers_take_axis_wherever_an_operator_has_dim():
+    named = {name for name in rg.ops.__all__ if "dim" in inspect.signature(getattr(rg.ops, name)).parameters}
+    assert set(operators_along_an_axis()) == named
+
+
+def operators_stub():
+    return ast.parse(files("rollergen").joinpath("expr/operators/__init__.pyi").read_text("utf-8")).body
+
+
+def imported_operators():
+    """The module of each operator that the stub shows as it is written."""
+    imports = [n for n in operators_stub() if isinstance(n, ast.ImportFrom) and n.module.startswith("rollergen")]
+    return {alias.name: n.module for n in imports for alias in n.names if not alias.asname.startswith("_")}
+
+
+def operators_along_an_axis():
+    """The module of each operator that the stub shows with `axis` and `keepdims`, too: ``name = _along(_module.name)``."""
+    found = {}
+    for node in operators_stub():
+        match node:
+            case ast.Assign([ast.Name(name)], ast.Call(ast.Name("_along"), [ast.Attribute(ast.Name(module), wrapped)])):
+                assert wrapped == name
+                found[name] = f"rollergen.expr.operators.{module[1:]}"
+    return found
 
 
 def test_the_version_is_that_of_the_package():

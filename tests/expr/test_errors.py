@@ -40,6 +40,7 @@ CASES = {
     "bare extent": (lambda: rg.tensor("A", 4), ValueError, "shape is 4; expected a tuple of integers, e.g. (4,)"),
     "dtype": (lambda: rg.tensor("A", (4,), dtype="float8"), errors.DtypeError, "A's dtype is 'float8'; expected one of float16"),
     "rank": (over(lambda i, j: A[i]), errors.ShapeError, "A has 2 dimensions (4, 3); got 1: "),
+    "part": (over(lambda i, j: A[1:]), errors.ShapeError, "got 1: slice(1, None, None); rg.ops.getitem(x, index) is a part"),
     "function": (over(lambda i: A[i, 0]), errors.ShapeError, "fn takes (i), 1 for the 2 dimensions of shape"),
     "out of range": (over(lambda i, j: A[i, j + 1]), errors.ShapeError, "A[i, j + 1] reads index 1 (j + 1) from 1 to 3; A has shape (4, 3), so 0 to 2"),
     "guard too wide by one": (over(lambda i, j: rg.select((i + j >= 1) & (i + j < 6), A[i + j - 1, j], 0), (7, 3)), errors.ShapeError, "reads index 0 (i + j - 1) from 0 to 4; A has shape (4, 3), so 0 to 3"),

@@ -76,3 +76,18 @@ def test_a_maximum_over_everything_finds_its_nan():
             spoilt = x.copy()
             spoilt[at] = np.nan
             assert np.isnan(kernel(spoilt))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cortex-a53"])
+def test_each_output_of_a_register_tile_has_lanes_of_its_own_that_met_a_nan(device):
+    """Largest differences of rows: of several outputs in registers, each of several chains."""
+    a, b, k = rg.tensor("a", (2, 64)), rg.tensor("b", (40, 64)), rg.reduce_axis("k", 64)
+    farthest = rg.compute((2, 40), lambda i, j: rg.max(a[i, k] - b[j, k], axis=k))
+    kernel = rg.build(farthest, device, profile=False, cache=False, top_k=1)
+    assert f"{CHAINED}[" in kernel.source
+    rng = np.random.default_rng(3)
+    x, y = (rng.normal(size=(rows, 64)).astype(np.float32) for rows in (2, 40))
+    y[7, 50] = np.nan
+    np.testing.assert_array_equal(kernel.interpret(x, y), (x[:, None] - y).max(2))
+    if device == "cpu":
+        np.testing.assert_array_equal(kernel(x, y), (x[:, None] - y).max(2))

@@ -100,6 +100,17 @@ def test_activations_keep_what_is_small():
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-6, atol=1e-38)
 
 
+def test_axes_without_elements_roll():
+    held([lambda x: x.roll((1, -1), (1, 2))], torch.zeros(2, 0, 3))
+
+
+def test_a_margin_loss_of_several_labels_takes_no_padding_for_a_label():
+    """torch's own decomposition of it does."""
+    x, labels = torch.tensor([[1.0, 2, 3, 0], [1, -1, 2, 1]]), torch.tensor([[0, 2, -1, 1], [3, -1, 0, 0]])
+    model = All([lambda x: F.multilabel_margin_loss(x, labels, reduction="none")]).eval()
+    torch.testing.assert_close(rg.compile(model, (x,), "cpu", profile=False)(x), model(x))
+
+
 def test_rms_norm_has_the_eps_of_its_dtype():
     x = torch.tensor([[3e-4, -1e-4, 2e-4, 1e-4]], dtype=torch.float64)
     model = torch.nn.RMSNorm(4, dtype=torch.float64).eval()

@@ -2,8 +2,12 @@
 
 # ruff: noqa: I001
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
+from rollergen.expr.operators import normalisation as _normalisation, rearrangements as _rearrangements
+from rollergen.expr.operators import reductions as _reductions, scans as _scans, scatters as _scatters
+from rollergen.expr.operators import takes as _takes, truths as _truths, views as _views
 from rollergen.expr.operators.activations import (
     gelu as gelu,
     leaky_relu as leaky_relu,
@@ -77,9 +81,7 @@ from rollergen.expr.operators.losses import cross_entropy as cross_entropy, nll_
 from rollergen.expr.operators.normalisation import (
     batch_norm as batch_norm,
     layer_norm as layer_norm,
-    log_softmax as log_softmax,
     rms_norm as rms_norm,
-    softmax as softmax,
 )
 from rollergen.expr.operators.pooling import (
     avg_pool1d as avg_pool1d,
@@ -99,68 +101,82 @@ from rollergen.expr.operators.quantised import (
     quantized_matmul as quantized_matmul,
 )
 from rollergen.expr.operators.rearrangements import (
-    chunk as chunk,
     flip as flip,
     one_hot as one_hot,
     pixel_shuffle as pixel_shuffle,
     pixel_unshuffle as pixel_unshuffle,
     repeat as repeat,
     roll as roll,
-    split as split,
-    stack as stack,
     tile as tile,
     tril as tril,
     triu as triu,
     unfold as unfold,
     unfold_copy as unfold_copy,
 )
-from rollergen.expr.operators.reductions import (
-    amax as amax,
-    amin as amin,
-    argmax as argmax,
-    argmin as argmin,
-    logsumexp as logsumexp,
-    max as max,
-    mean as mean,
-    min as min,
-    prod as prod,
-    std as std,
-    sum as sum,
-    var as var,
-)
 from rollergen.expr.operators.resizing import (
     interpolate as interpolate,
     resize as resize,
     upsample_nearest as upsample_nearest,
 )
-from rollergen.expr.operators.scans import (
-    cummax as cummax,
-    cummin as cummin,
-    cumprod as cumprod,
-    cumsum as cumsum,
-    logcumsumexp as logcumsumexp,
-)
-from rollergen.expr.operators.scatters import select_scatter as select_scatter, slice_scatter as slice_scatter
-from rollergen.expr.operators.takes import (
-    embedding as embedding,
-    gather as gather,
-    index_select as index_select,
-    take_along_dim as take_along_dim,
-)
-from rollergen.expr.operators.truths import all as all, any as any
+from rollergen.expr.operators.takes import embedding as embedding
 from rollergen.expr.operators.views import (
-    concat as concat,
     expand as expand,
     flatten as flatten,
     getitem as getitem,
     permute as permute,
     reshape as reshape,
-    slice as slice,
-    squeeze as squeeze,
     t as t,
     transpose as transpose,
-    unsqueeze as unsqueeze,
 )
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R", covariant=True)
+
+class _AlongAxis(Protocol[_P, _R]):
+    """Takes ``axis`` and ``keepdims`` for ``dim`` and ``keepdim``, as ``arguments.torch_spellings`` does."""
+
+    @overload
+    def __call__(self, *arguments: _P.args, **named: _P.kwargs) -> _R: ...
+    @overload
+    def __call__(self, *arguments: Any, axis: Any, **named: Any) -> _R: ...
+    @overload
+    def __call__(self, *arguments: Any, keepdims: bool, **named: Any) -> _R: ...
+
+def _along(operator: Callable[_P, _R]) -> _AlongAxis[_P, _R]: ...
+
+log_softmax = _along(_normalisation.log_softmax)
+softmax = _along(_normalisation.softmax)
+chunk = _along(_rearrangements.chunk)
+split = _along(_rearrangements.split)
+stack = _along(_rearrangements.stack)
+amax = _along(_reductions.amax)
+amin = _along(_reductions.amin)
+argmax = _along(_reductions.argmax)
+argmin = _along(_reductions.argmin)
+logsumexp = _along(_reductions.logsumexp)
+max = _along(_reductions.max)
+mean = _along(_reductions.mean)
+min = _along(_reductions.min)
+prod = _along(_reductions.prod)
+std = _along(_reductions.std)
+sum = _along(_reductions.sum)
+var = _along(_reductions.var)
+cummax = _along(_scans.cummax)
+cummin = _along(_scans.cummin)
+cumprod = _along(_scans.cumprod)
+cumsum = _along(_scans.cumsum)
+logcumsumexp = _along(_scans.logcumsumexp)
+select_scatter = _along(_scatters.select_scatter)
+slice_scatter = _along(_scatters.slice_scatter)
+gather = _along(_takes.gather)
+index_select = _along(_takes.index_select)
+take_along_dim = _along(_takes.take_along_dim)
+all = _along(_truths.all)
+any = _along(_truths.any)
+concat = _along(_views.concat)
+slice = _along(_views.slice)
+squeeze = _along(_views.squeeze)
+unsqueeze = _along(_views.unsqueeze)
 
 ELEMENTWISE: tuple[str, ...]
 ALIASES: dict[str, str]
