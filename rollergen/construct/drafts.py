@@ -1,8 +1,8 @@
 """The best drafts of a serial space, by branch and bound over batches of plans.
 
 A price has a part that is cheap to find, what a unit does by itself, and which no other part lessens: points whose
-cheap part alone exceeds what the best drafts take in all are never priced.  Where many are left, the bandwidth of the
-next cache is counted, too, and rules out more.  What is found is what pricing every point would find, ties included.
+cheap part alone exceeds what the best drafts take in all are never priced.  What is found is what pricing every point
+would find, ties included.
 """
 
 from __future__ import annotations
@@ -16,38 +16,32 @@ import numpy as np
 from rollergen.construct.candidate import lowest, rounded
 from rollergen.dropped import in_pieces, plan_text
 from rollergen.program.assemble.plan import ContractionPlan
+from rollergen.program.model import Price
 
-Prices = Callable[[ContractionPlan, float], np.ndarray]
-
-_FIRST = 256
-"""Points of a structure that are priced first, those of the least bounds: the best of them rule out most others."""
-
-
-_MANY = 2048
-"""More points than these are worth nearer bounds: a call of the model takes as long as 500 points, and where few are
-left most are needed.  (Drafts of 1024 x 1024 x 1024 for two cores of a Zen 4: .74 s without, .60 with them for any
-number, .63 so; of a 3 x 3 convolution of 64 x 56 x 56 .53, .59 and .54 s.)"""
+_FIRST = 1024
+"""Points of a structure that are priced first where no drafts set a limit yet: those of the least bounds, of which the
+best rule out most others.  Fewer would take no less time: a call of the model costs as much as 1000 points."""
 
 
 class Drafted(NamedTuple):
-    """A plan of one structure, with its price rounded to 6 digits."""
+    """A plan of one structure, with its price; ``seconds``: of it and what runs beside, rounded to 6 digits."""
 
     seconds: float
     structure: int
     plan: ContractionPlan
+    price: Price
 
 
 class Draftable(NamedTuple):
     """All plans of one structure.
 
-    ``plan`` has the arrays of `SIZES`; ``bounds``: seconds that each plan takes at least; ``nearer(plan)``: higher
-    bounds of a batch, at half the cost of prices; ``exactly(plan, limit)``: seconds of a batch, of which those beyond
-    the limit may be any beyond it; ``beside()``: seconds of what runs beside each plan."""
+    ``plan`` has the arrays of `SIZES`; ``bounds``: seconds that each plan takes at least; ``exactly(plan, limit)``:
+    prices of a batch, whose seconds may be any beyond the limit where they are beyond it; ``beside()``: seconds of what
+    runs beside each plan."""
 
     plan: ContractionPlan
     bounds: np.ndarray
-    nearer: Callable[[ContractionPlan], np.ndarray]
-    exactly: Prices
+    exactly: Callable[[ContractionPlan, float], Price]
     beside: Callable[[], float]
 
 
@@ -63,9 +57,10 @@ def drafted(spaces: Sequence[Draftable], each: int, count: int) -> list[Drafted]
     found: list[Drafted] = []
     order = sorted(range(len(spaces)), key=lambda number: float(spaces[number].bounds.min()))
     for number in order:
-        found += _standing_drafts(spaces[number], number, each, _limit(found, count))
-        found = _first(found, count)
-    return found
+        found += _standing_drafts(spaces[number], number, each, beyond(_last(found, count)))
+    last = _last(found, count)
+    kept = [one for one in found if one.seconds <= last]
+    return sorted(kept, key=lambda one: (one.seconds, repr(one.plan), one.structure))[:count]
 
 
 def _standing_drafts(space: Draftable, number: int, each: int, limit: float) -> list[Drafted]:
@@ -79,15 +74,9 @@ def _part(space: Draftable, which: slice) -> Draftable:
     return space._replace(plan=plans_at(space.plan, which), bounds=space.bounds[which])
 
 
-def _first(found: list[Drafted], count: int) -> list[Drafted]:
-    limit = sorted(one.seconds for one in found)[count - 1] if len(found) > count else np.inf
-    kept = [one for one in found if one.seconds <= limit]
-    return sorted(kept, key=lambda one: (one.seconds, repr(one.plan), one.structure))[:count]
-
-
-def _limit(found: list[Drafted], count: int) -> float:
-    """Seconds from which on a point is certainly not among the `count` best."""
-    return beyond(found[count - 1].seconds) if len(found) >= count else np.inf
+def _last(found: list[Drafted], count: int) -> float:
+    """Seconds of the last of the `count` best; infinite where there are not so many yet."""
+    return sorted(one.seconds for one in found)[count - 1] if len(found) >= count else np.inf
 
 
 def beyond(seconds: float) -> float:
@@ -99,22 +88,26 @@ def _drafts(space: Draftable, number: int, each: int, limit: float) -> list[Draf
     if not (space.bounds <= limit).any():
         return []
     beside = space.beside()
-    seconds, bounds = np.full(len(space.bounds), np.inf), space.bounds.copy()
-    left = np.flatnonzero(bounds + beside <= limit)
-    if len(left) > _MANY:
-        bounds[left] = space.nearer(plans_at(space.plan, left))
-        left = left[bounds[left] + beside <= limit]
-    if len(left) > 2 * _FIRST:
-        first = np.sort(left[np.argsort(bounds[left], kind="stable")[:_FIRST]])
-        seconds[first] = space.exactly(plans_at(space.plan, first), limit - beside) + beside
-        own = np.sort(seconds[first])[each - 1]
-        limit = min(limit, beyond(float(own)))
+    price = lambda which: space.exactly(plans_at(space.plan, which), limit - beside)
+    left = np.flatnonzero(space.bounds + beside <= limit)
+    first, prices = left[:0], []
+    if limit == np.inf and len(left) > 2 * _FIRST:
+        first = left[np.argsort(space.bounds[left], kind="stable")[:_FIRST]]
+        prices = [price(first)]
+        limit = beyond(float(np.sort(prices[0].seconds)[each - 1]) + beside)
         left = np.setdiff1d(left, first, assume_unique=True)
-        left = left[bounds[left] + beside <= limit]
+        left = left[space.bounds[left] + beside <= limit]
     if len(left):
-        seconds[left] = space.exactly(plans_at(space.plan, left), limit - beside) + beside
+        prices.append(price(left))
+    priced = np.concatenate([first, left])
+    order = np.argsort(priced)
+    found = Price.joined(prices)
+    best = order[lowest(found.seconds[order] + beside, each)]
     return [
-        Drafted(rounded(float(seconds[at])), number, plans_at(space.plan, int(at))) for at in lowest(seconds, each)
+        Drafted(
+            rounded(float(found.seconds[at] + beside)), number, plans_at(space.plan, int(priced[at])), found.of([at])
+        )
+        for at in best
     ]
 
 

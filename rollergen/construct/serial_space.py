@@ -12,7 +12,7 @@ import numpy as np
 
 from rollergen.construct.candidate import Candidate, rounded
 from rollergen.construct.copies import copy_seconds, pending_copies
-from rollergen.construct.drafts import SIZES, Draftable, drafted
+from rollergen.construct.drafts import SIZES, Draftable, Drafted, drafted
 from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
 from rollergen.construct.reductions import next_panel_prefetched
@@ -31,7 +31,7 @@ from rollergen.program.assemble.levels import reuses
 from rollergen.program.assemble.nest import ceil_div, is_batch
 from rollergen.program.assemble.plan import ContractionPlan, Size
 from rollergen.program.loops import prefetched_lines, prefetches_lines
-from rollergen.program.model import least_seconds, predict_stage, price_batch, price_stages
+from rollergen.program.model import keep_price, least_seconds, predict_stage, price_batch, price_stages
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.limiters.arithmetic import pipe_lanes
 from rollergen.program.model.limiters.limit import TAKES_TURNS
@@ -71,10 +71,13 @@ def made_of(
         own = _draftables(structure, points, device, rules) if len(points) else []
         found += [structure] * len(own)
         spaces += own
-    whole = lambda one: (
-        found[one.structure],
-        found[one.structure].candidate(found[one.structure].stage(one.plan, device, rules), device, one.seconds),
-    )
+
+    def whole(one: Drafted) -> tuple[Structure, Candidate]:
+        structure = found[one.structure]
+        stage = structure.stage(one.plan, device, rules)
+        keep_price(stage, device, one.price)
+        return structure, structure.candidate(stage, device, one.seconds)
+
     best = drafted(spaces, each, count)
     return [pair for _, pair in standing(best, whole, lambda one: plan_text(one.plan))]
 
@@ -138,12 +141,9 @@ def _draftables(structure: Structure, points: Points, device: Device, rules: Ali
 def _draftable(structure: Structure, points: Points, device: Device, rules: AlignmentRules) -> Draftable:
     plan = structure.plan(*(points[name] for name in SIZES))
 
-    def exactly(plan: ContractionPlan, limit: float) -> np.ndarray:
-        return price_batch(structure.stage(plan, device, rules), device, limit).seconds
-
-    bounds = lambda plan, nearest: least_seconds(structure.stage(plan, device, rules), device, nearest)
-    beside = lambda: structure.packing.copy_seconds(device)
-    return Draftable(plan, bounds(plan, 0), lambda plan: bounds(plan, 1), exactly, beside)
+    exactly = lambda plan, limit: price_batch(structure.stage(plan, device, rules), device, limit)
+    bounds = least_seconds(structure.stage(plan, device, rules), device)
+    return Draftable(plan, bounds, exactly, lambda: structure.packing.copy_seconds(device))
 
 
 def _sparing(found: list[Structure], rules: AlignmentRules) -> list[Structure]:

@@ -248,13 +248,9 @@ def _way(inside: _Inside) -> Way:
     return Way(_seconds(inside, limiters) + launching_us * 1e-6, launching_us, waves, limiters, tuple(moved))
 
 
-def _at_least(inside: _Inside, nearest: int = 0) -> Number:
-    """Seconds of `_way` with only so many layers of the memory, the nearest ones."""
-    nest, device, costs, work, _, waves, *_ = inside
-    layers: Sequence[Limit] = ()
-    if nearest:
-        layers, *_ = supply(nest, device, costs, work, waves, ReuseBySize(nest, waves, work.streams), nearest)
-    return _seconds(inside, (*inside.limiters, *layers, *inside.entering)) + launch_us(device) * 1e-6
+def _at_least(inside: _Inside) -> Number:
+    """Seconds of `_way` without the memory."""
+    return _seconds(inside, (*inside.limiters, *inside.entering)) + launch_us(inside.device) * 1e-6
 
 
 def _seconds(inside: _Inside, limiters: Sequence[Limit]) -> Number:
@@ -262,20 +258,17 @@ def _seconds(inside: _Inside, limiters: Sequence[Limit]) -> Number:
     return choose(inside.fits, clocks / (inside.device.clock_mhz * 1e6), np.inf)
 
 
-def least_seconds(batch: Stage, device: Device, nearest: int = 0) -> np.ndarray:
-    """Lower bounds of the programs' times, an entry for each program of the batch.
-
-    They count the limiters inside a unit, at a sixth of the cost of a price, and those of the ``nearest`` so many
-    layers of the memory: with 1, the bandwidth of the second cache, at half the cost of a price.
-    """
+def least_seconds(batch: Stage, device: Device) -> np.ndarray:
+    """Lower bounds of the programs' times, an entry for each program of the batch: they count the limiters inside a
+    unit, at a sixth of the cost of a price."""
     costs = costs_of(device)
     nest, work = worked(batch, device)
     room = resident_blocks(nest, device, work.registers, work.shared_bytes)
     inside = _inside(nest, device, costs, work, room)
-    found, shorter = _at_least(inside, nearest), _may_run_alone(inside)
+    found, shorter = _at_least(inside), _may_run_alone(inside)
     if np.any(shorter):
         alone = _inside(nest, calling_thread(device), costs, work, room)
-        found = choose(shorter, least(found, _at_least(alone, nearest)), found)
+        found = choose(shorter, least(found, _at_least(alone)), found)
     return of_each(found, programs(batch))
 
 

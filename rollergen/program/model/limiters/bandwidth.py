@@ -29,19 +29,18 @@ def caches_of(device: Device) -> list[MemoryLayer]:
 
 
 def supply(
-    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, reuse: ReuseBySize, nearest: int | None = None
+    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, reuse: ReuseBySize
 ) -> tuple[list[Limit], list[Moved], dict[str, list[Number]]]:
     """Clocks of each layer that feeds the caches (or the staged tiles), what it moves, and the lines that miss.
 
-    ``nearest``: of so many layers, the innermost first; None: of all.  A thread that fills an array of its own computes
-    nothing meanwhile."""
+    A thread that fills an array of its own computes nothing meanwhile."""
     caches = caches_of(device)
     limiters: list[Limit] = []
     moved: list[Moved] = []
     misses: dict[str, list[Number]] = {}
     filling: Number = 0
     delivered: Number = 0
-    for number, layer in enumerate([*caches[1:], device.backing][:nearest]):
+    for number, layer in enumerate([*caches[1:], device.backing]):
         inner = caches[number] if caches else None
         line = inner.transaction_bytes if inner is not None else layer.transaction_bytes
         cache = None
