@@ -3,6 +3,7 @@ examples are the same in every run (new ones are the fuzzer's task), and a candi
 Tests run side by side, so that times are those of a busy machine: none is taken again for that, but in tests of it."""
 
 import gc
+import sys
 from collections import defaultdict
 from itertools import count
 
@@ -14,6 +15,7 @@ from rollergen.hal.files import user_specs
 from rollergen.hal.files.user_cache import DIRECTORY_VARIABLE
 from rollergen.store.cache import forget_failures
 
+sys.dont_write_bytecode = False  # or each process writes the asserts of all tests anew, which takes 9 s of CPU
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
