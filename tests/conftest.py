@@ -3,6 +3,7 @@ examples are the same in every run (new ones are the fuzzer's task), and a candi
 Tests run side by side, so that times are those of a busy machine: none is taken again for that, but in tests of it."""
 
 import gc
+import sys
 from collections import defaultdict
 from itertools import count
 
@@ -14,6 +15,7 @@ from rollergen.hal.files import user_specs
 from rollergen.hal.files.user_cache import DIRECTORY_VARIABLE
 from rollergen.store.cache import forget_failures
 
+sys.dont_write_bytecode = False  # or each process writes the asserts of all tests anew, which takes 9 s of CPU
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
@@ -38,9 +40,11 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """What is there before the first test stays, so that the collector need not look through it again and again."""
+    """What is there before the first test stays, so that the collector need not look through it again and again;
+    and it looks seldom, for which tests have memory enough."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 _NUMBERS = count()
@@ -49,10 +53,11 @@ _NUMBERS = count()
 @pytest.fixture(autouse=True)
 def _cache_of_its_own(tmp_path_factory, monkeypatch):
     """Each test begins with an empty cache in a directory of its own, and without specs of the user's; processes it
-    starts share that.  (Most tests keep nothing: to make a directory for each took 0.4 of the 0.9 ms of a test
-    that does nothing.)"""
+    starts share that, and keep their modules' bytecode, though the environment say not to.  (Most tests keep nothing:
+    to make a directory for each took 0.4 of the 0.9 ms of a test that does nothing.)"""
     number, directory = next(_NUMBERS), tmp_path_factory.getbasetemp()
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(directory / f"rollergen-cache-{number}"))
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     monkeypatch.setenv(user_specs.VARIABLE, str(directory / f"rollergen-devices-{number}"))
     forget_failures()
 

@@ -92,6 +92,7 @@ NEIGHBOURS = [
 ]  # fmt: skip
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("device", ["v100", "a100", "h200"])
 @pytest.mark.parametrize("case", NEIGHBOURS)
 def test_first_choices_for_odd_sizes_compute_the_definition(case, device):

@@ -132,6 +132,7 @@ def test_a_kernel_of_integers_is_built_explained_saved_and_loaded(dtype, tmp_pat
     assert np.array_equal(loaded(arrays["X"], arrays["Y"]), want.astype(dtype))
 
 
+@pytest.mark.every(7)
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("name", ["wrapping", "product", "divided", "bits", "to_floats"])
 def test_their_cuda_text_compiles(dtype, name):

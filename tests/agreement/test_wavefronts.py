@@ -43,7 +43,7 @@ def batched(dtype):
 
 
 def convolution(dtype):
-    return rg.ops.conv2d(T("X", (2, 16, 9, 8), dtype), T("W", (24, 16, 3, 3), dtype), padding=1)
+    return rg.ops.conv2d(T("X", (2, 8, 5, 6), dtype), T("W", (24, 8, 3, 3), dtype), padding=1)
 
 
 def programs(expression, on, count=2):

@@ -1,8 +1,10 @@
 // CUDA text as C++ on x86-64: what the text calls.  What is behind these names is compiled once for all texts, in
 // `cuda_on_cpu.cpp`, which says how blocks run.  Every text is compiled behind this, so it is short and includes little.
 #pragma once
-#include <cmath>
 #include <cstddef>
+#undef _GLIBCXX_USE_STD_SPEC_FUNCS  // libstdc++'s Bessel functions and their kin are half of what g++ reads here
+#define _GLIBCXX_USE_STD_SPEC_FUNCS 0
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>

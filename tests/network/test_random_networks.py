@@ -7,7 +7,7 @@ from benches.fuzz_models import trial
 from tests.fuzzing.networks import drawn
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("seed", [3, 8, 11])
 def test_a_random_network_is_right_layer_by_layer_and_as_a_whole(seed):
     row = trial(seed)
