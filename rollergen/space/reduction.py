@@ -25,6 +25,7 @@ from rollergen.space.rules import REGISTERS as REGISTER_LIMIT
 from rollergen.tile.rules import (
     AlignmentRules,
     contiguous_axis,
+    padding_waste,
     vector_lanes,
 )
 
@@ -123,16 +124,19 @@ def reduction_plans(
 _SIDES = (1, 2, 3, 4, 5, 6, 7, 8)
 """Outputs of a tile of inner products along one axis."""
 
+MOST_IDLE = 1 / 8
+"""Of the outputs of tiles that go beyond an axis, as a share of those that are stored: 17 rows are 6 times 3."""
+
 
 def inner_product_plans(
     op: TensorOp, rows: str, columns: str, device: Device, rules: AlignmentRules, tally: Tally
 ) -> list[InnerProductPlan]:
-    """Tiles of more than one output, that cover both axes without overhang, whose accumulators fit the registers beside
-    a vector of each row and one of a column."""
+    """Tiles of more than one output, that cover both axes with few idle outputs, whose accumulators fit the registers
+    beside a vector of each row and one of a column."""
     last = op.of_role("reduce")[-1]
     lanes = min(vector_lanes(device, accumulator_dtype(op)), power_below(last.extent))
-    sides = lambda axis: [side for side in _SIDES if op.axis(axis).extent % side == 0]
-    count = lambda tile: item_counts(device, op.axis(rows).extent // tile)[:8]
+    sides = lambda axis: [side for side in _SIDES if padding_waste(op.axis(axis).extent, side) <= MOST_IDLE]
+    count = lambda tile: item_counts(device, ceil_div(op.axis(rows).extent, tile))[:8]
     digits = (
         Digit("lanes", last.name, LANE, (lanes,)),
         Digit("row_tile", rows, UNROLL, sides(rows)),

@@ -51,6 +51,8 @@ def made(expression, plan, spec, along="columns"):
         (linear(7, 9, 4100), InnerProductPlan(2, 1, 7, 8), "columns"),  # sums are cut into blocks
         (linear(4, 6, 70), InnerProductPlan(4, 3, 2, 4, 2), "columns"),  # two chains; the last block is short
         (scores(3, 5, 8, 64), InnerProductPlan(2, 4, 1, 8), "columns"),
+        (linear(17, 11, 133), InnerProductPlan(2, 4, 6, 8), "columns"),  # tiles overhang both axes
+        (linear(13, 23, 64, "int8"), InnerProductPlan(1, 7, 3, 4), "rows"),
     ],
 )  # fmt: skip
 def test_readers_agree(expression, plan, along):
@@ -74,7 +76,7 @@ def test_tiles_that_share_rows_ask_for_all_of_the_next_ones_and_compute_the_same
     check(asking, spec)
     text = emit(asking, spec, "opencl").text
     lines = [line for line in text.splitlines() if "__builtin_prefetch" in line]
-    assert lines and len(lines) % 4 == 0 and all("w_at" in line for line in lines)
+    assert lines and len(lines) % 4 == 0 and all("(w_at +" in line or "(w +" in line for line in lines)
     arrays = small_integers(asking)
     (one, _), (other, _) = (interpreted(program, arrays, spec, 50) for program in (asking, plain))
     assert one.traffic == other.traffic
@@ -110,14 +112,19 @@ def test_the_model_sees_what_a_tile_saves():
     assert seconds[4, 2] < seconds[2, 2] < seconds[1, 1]
 
 
-def test_tiles_cover_the_axes_and_fit_the_registers():
-    (op,) = canonicalize(linear(7, 50, 300)).tensor_ops
+@pytest.mark.parametrize(("m", "sides"), [(7, {1, 7}), (8, {1, 2, 3, 4, 8}), (17, {1, 2, 3, 6}), (31, {1, 2, 3, 4, 8})])
+def test_tiles_leave_few_outputs_idle_and_fit_the_registers(m, sides):
+    (op,) = canonicalize(linear(m, 50, 300)).tensor_ops
     plans = inner_product_plans(op, "i1", "i0", AVX512, AlignmentRules(), Tally())
-    assert plans
+    assert {plan.column_tile for plan in plans} == sides
     for plan in plans:
-        assert 50 % plan.row_tile == 0
-        assert 7 % plan.column_tile == 0
         assert plan.row_tile * plan.column_tile * plan.chains < AVX512.limits.registers_per_thread
+
+
+@pytest.mark.parametrize("rows", [13, 17, 23, 31])
+def test_a_prime_number_of_rows_takes_little_longer_than_the_next_one(rows):
+    seconds = lambda m: construct(canonicalize(linear(m, 1345, 337)), AVX512, top_k=1)[0].seconds
+    assert seconds(rows) < 1.06 * seconds(rows + 1)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])

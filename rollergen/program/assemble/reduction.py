@@ -119,7 +119,7 @@ def inner_product_stage(
         loops=tuple(everything),
         compute=Compute(instruction_for(op, device, dtype).name, plan.lanes),
         accumulator=Accumulator(start, dtype, separate=separate),
-        guards=tuple((axis, "mask") for axis in overhanging(op, everything)),
+        guards=tuple((axis, "mask" if axis in reduced else "peel") for axis in overhanging(op, everything)),
     )
     return in_blocks(stage, longest_chain(stage, device, reused=True))
 
