@@ -19,8 +19,9 @@ from rollergen.program.assemble.plan import ContractionPlan
 from rollergen.program.model import Price
 
 _FIRST = 1024
-"""Points of a structure that are priced first where no drafts set a limit yet: those of the least bounds, of which the
-best rule out most others.  Fewer would take no less time: a call of the model costs as much as 1000 points."""
+"""Points of a structure that are priced first where no drafts set a limit yet, or as many as are asked for if these are
+more: those of the least bounds, of which the best rule out most others.  Fewer would take no less time: a call of the
+model costs as much as 1000 points."""
 
 
 class Drafted(NamedTuple):
@@ -90,9 +91,9 @@ def _drafts(space: Draftable, number: int, each: int, limit: float) -> list[Draf
     beside = space.beside()
     price = lambda which: space.exactly(plans_at(space.plan, which), limit - beside)
     left = np.flatnonzero(space.bounds + beside <= limit)
-    first, prices = left[:0], []
-    if limit == np.inf and len(left) > 2 * _FIRST:
-        first = left[np.argsort(space.bounds[left], kind="stable")[:_FIRST]]
+    first, prices, most = left[:0], [], max(_FIRST, each)
+    if limit == np.inf and len(left) > 2 * most:
+        first = left[np.argsort(space.bounds[left], kind="stable")[:most]]
         prices = [price(first)]
         limit = beyond(float(np.sort(prices[0].seconds)[each - 1]) + beside)
         left = np.setdiff1d(left, first, assume_unique=True)

@@ -101,6 +101,14 @@ def test_of_many_points_those_of_the_least_bounds_are_priced_first():
     assert asked[0] == list(range(3977, 5001)) and sum(map(len, asked)) < 1100
 
 
+@pytest.mark.parametrize("count", [1023, 1500, 2500])
+def test_more_drafts_can_be_asked_for_than_are_priced_first(count):
+    sizes = np.arange(1, 5001)
+    plan = ContractionPlan(rm=sizes, kc=sizes, pm=sizes, pn=sizes)
+    space = Draftable(plan, sizes * 0.9, lambda one, limit: priced(one.rm * 1.0), lambda: 0.0)
+    assert [one.plan.rm for one in drafted([space], count, count)] == list(range(1, count + 1))
+
+
 def test_with_a_limit_all_points_below_it_are_priced_at_once():
     sizes = np.arange(1, 5001)
     plan = ContractionPlan(rm=sizes, kc=sizes, pm=sizes, pn=sizes)
