@@ -40,8 +40,8 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """What is there before the first test stays, so that the collector need not look through it again and again;
-    and it looks seldom, for which tests have memory enough."""
+    """What is there before the first test stays, so that the collector need not look through it again and again.
+    It looks seldom: there is memory enough."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -53,8 +53,8 @@ _NUMBERS = count()
 @pytest.fixture(autouse=True)
 def _cache_of_its_own(tmp_path_factory, monkeypatch):
     """Each test begins with an empty cache in a directory of its own, and without specs of the user's; processes it
-    starts share that, and keep their modules' bytecode, though the environment say not to.  (Most tests keep nothing:
-    to make a directory for each took 0.4 of the 0.9 ms of a test that does nothing.)"""
+    starts share that, and keep their modules' bytecode even where the environment forbids it.  (Most tests keep
+    nothing: to make a directory for each took 0.4 of the 0.9 ms of a test that does nothing.)"""
     number, directory = next(_NUMBERS), tmp_path_factory.getbasetemp()
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(directory / f"rollergen-cache-{number}"))
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)

@@ -79,8 +79,8 @@ def pack_operand(
 
 
 def side_by_side(op: TensorOp, load: Load) -> Prepared | None:
-    """`op` over a copy of those elements of an operand that it reads, where positions apart read one each (a 1 x 1
-    convolution with a stride) and an axis without the operand reads them again.
+    """`op` over a copy of what it reads of an operand, where that lies apart, one element for each position (a 1 x 1
+    convolution with a stride), and is read again along another axis.
 
     Vectors then load neighbours, and lines and columns can be one axis.  None for windows, and for what is guarded.
     (One core of a Zen 5, 512 x 28 x 28 to 1024, 256 x 56 x 56 to 512, 64 x 56 x 56 to 128: 988 -> 843, 957 -> 865,

@@ -124,8 +124,8 @@ def reduction_plans(
 _SIDES = (1, 2, 3, 4, 5, 6, 7, 8)
 """Outputs of a tile of inner products along one axis."""
 
-MOST_IDLE = 1 / 8
-"""Of the outputs of tiles that go beyond an axis, as a share of those that are stored: 17 rows are 6 times 3."""
+_MOST_IDLE = 1 / 8
+"""Outputs of tiles that lie beyond an axis are at most this share of those on it: 6 tiles of 3 may hold 17 rows."""
 
 
 def inner_product_plans(
@@ -135,7 +135,7 @@ def inner_product_plans(
     beside a vector of each row and one of a column."""
     last = op.of_role("reduce")[-1]
     lanes = min(vector_lanes(device, accumulator_dtype(op)), power_below(last.extent))
-    sides = lambda axis: [side for side in _SIDES if padding_waste(op.axis(axis).extent, side) <= MOST_IDLE]
+    sides = lambda axis: [side for side in _SIDES if padding_waste(op.axis(axis).extent, side) <= _MOST_IDLE]
     count = lambda tile: item_counts(device, ceil_div(op.axis(rows).extent, tile))[:8]
     digits = (
         Digit("lanes", last.name, LANE, (lanes,)),

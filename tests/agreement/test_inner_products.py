@@ -67,6 +67,12 @@ def test_readers_agree(expression, plan, along):
     assert_values(expression, program, run_opencl(program, arrays, spec), arrays)
 
 
+def test_whole_tiles_beside_those_that_overhang_test_nothing():
+    text = emit(made(linear(17, 11, 133), InnerProductPlan(2, 4, 6, 8), device("cpu")), device("cpu"), "opencl").text
+    _, whole, *_ = text.split("for (int k0 = ")
+    assert "acc[i12][i01] +" in whole and "if (" not in whole and "?" not in whole
+
+
 @pytest.mark.parametrize("n", [24, 22])
 def test_tiles_that_share_rows_ask_for_all_of_the_next_ones_and_compute_the_same(n):
     spec, expression = device("cpu"), linear(6, n, 133)

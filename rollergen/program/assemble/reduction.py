@@ -113,6 +113,7 @@ def inner_product_stage(
     reduced = {axis.name for axis in (*outer, last)}
     start = next(p for p, loop in enumerate(everything) if loop.axis in reduced)
     separate = tuple(p for p, loop in enumerate(everything) if loop.axis == last.name and loop.kind == UNROLL)
+    # Vectors that overhang are masked; tiles that do have code of their own, so that whole ones test nothing.
     stage = Stage(
         name=name,
         op=op,
