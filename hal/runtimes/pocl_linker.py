@@ -5,7 +5,8 @@ PoCL does so at a kernel's first launch, by the driver of clang that it contains
 PoCL 3.0).  Where one of them is missing, PoCL writes a line to standard error and calls abort.  So they are looked for
 before; where they are not found in the usual places, a process of its own tries to run a kernel.
 
-This module needs nothing but Python: saved kernels carry a copy of it beside their launcher.
+This module needs nothing but Python and `pocl_cpu_name` beside it: saved kernels carry copies of both beside their
+launcher.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ _GCC = ("/usr/lib/gcc/*/*/crtbegin.o", "/usr/lib64/gcc/*/*/crtbegin.o", "/usr/lo
 _C = ("/usr/lib/*/libc.so", "/usr/lib64/libc.so", "/usr/lib/libc.so")
 
 _TRIAL = """
+import sys
 import pyopencl as cl
+sys.path.append(sys.argv[1])
+from pocl_cpu_name import mend_cpu_name
 device = next(d for p in cl.get_platforms() if p.name == "Portable Computing Language" for d in p.get_devices())
+mend_cpu_name(device.int_ptr, device.version)
 context = cl.Context([device])
 queue = cl.CommandQueue(context)
 kernel = cl.Kernel(cl.Program(context, "__kernel void trial(__global float *x) { x[0] = 1; }").build(), "trial")
@@ -82,8 +87,9 @@ def failed_trial() -> str:
     with tempfile.TemporaryDirectory() as kernels:  # a kernel that PoCL has linked before needs no linker
         try:
             trial = subprocess.run(
-                [sys.executable, "-c", _TRIAL], env={**os.environ, "POCL_CACHE_DIR": kernels}, capture_output=True,
-                text=True, errors="replace", timeout=_SECONDS, check=False,
+                [sys.executable, "-c", _TRIAL, os.path.dirname(__file__)],
+                env={**os.environ, "POCL_CACHE_DIR": kernels}, capture_output=True, text=True, errors="replace",
+                timeout=_SECONDS, check=False,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired):
             return ""  # what else is wrong is told by who finds it

@@ -87,9 +87,10 @@ def side_by_side(op: TensorOp, load: Load) -> Prepared | None:
     65 -> 58 us.)
     """
     lone = all(index.is_affine and len(index.terms) <= 1 for index in load.indices)
-    apart = any(step > 1 for index in load.indices for _, step in index.terms)
+    spatial = {axis.name for axis in op.of_role("spatial")}
+    apart = any(step > 1 and name in spatial for index in load.indices for name, step in index.terms)
     names = [str(name) for index in load.indices for name, _ in index.terms]
-    again = any(axis.name not in names for axis in op.of_role("spatial"))
+    again = not spatial <= {*names}
     if not (lone and apart and again) or load.guard or load.buffer.packs or len({*names}) < len(names):
         return None
     axes = tuple(replace(op.axis(name), role="spatial") for name in names)
