@@ -76,6 +76,12 @@ def test_what_is_read_once_is_not_copied_side_by_side():
     assert all(side_by_side(op, load) is None for load in op.body_loads())
 
 
+def test_what_lies_apart_along_the_sum_alone_is_not_copied_side_by_side():
+    x, w, k = rg.tensor("X", (10, 24)), rg.tensor("W", (8, 6)), rg.reduce_axis("k", 6)
+    (op,) = canonicalize(rg.compute((10, 8), lambda i, j: rg.sum(x[i, 4 * k] * w[j, k], axis=k))).tensor_ops
+    assert all(side_by_side(op, load) is None for load in op.body_loads())
+
+
 @st.composite
 def guarded_windows(draw):
     """Windows over a part of an array; what lies outside of the part is another number than 0."""
