@@ -84,8 +84,8 @@ def made_of(
 
 def _prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) -> Iterator[Candidate]:
     """Those of the drafts that ask for what they read from beyond a unit's caches, where the model sees a gain: for
-    the next panel while one is computed, or for lines ahead of the steps that read them.  (What neighbouring taps of
-    windows read is mostly there.)"""
+    the next panel while one is computed, or for lines ahead of the steps that read them.  (Those with the taps of
+    windows do already, see `contraction_stage`.)"""
     found = []
     for structure, plain in made:
         if structure.staged or structure.asked or structure.variant.roles.taps:
@@ -227,7 +227,8 @@ class Structure:
     def candidate(self, stage: Stage, device: Device, seconds: float) -> Candidate:
         """A program of this structure with its copies; ``seconds``: the price of all."""
         prefetched = ", lines asked for ahead" if prefetches_lines(stage) else ", next panel prefetched"
-        variant = self.name + (prefetched if stage.prefetch >= 0 and not self.asked else "")
+        twin = stage.prefetch >= 0 and not self.asked and not self.variant.roles.taps
+        variant = self.name + (prefetched if twin else "")
         temporaries: tuple[Buffer, ...] = tuple(copy.output for copy in self.packing.copies)
         return Candidate(variant, (stage,), temporaries, seconds, before=pending_copies(self.packing.copies, device))
 

@@ -36,6 +36,11 @@ def asking(program, asks=True):
     return replace(program, stages=(*before, replace(last, prefetch=innermost if asks else -1)))
 
 
+def numbers(program):
+    rng = np.random.default_rng(0)
+    return {buffer.name: rng.random(buffer.shape, np.float32) for buffer in program.inputs}
+
+
 def limiter(program, name):
     prediction = predict_stage(program.stages[-1], AVX512)
     return next((one.clocks for one in prediction.limiters if one.name == name), 0)
@@ -87,9 +92,38 @@ def test_lines_stay_away_from_the_first_cache_where_several_other_rows_are_read(
     assert set(asked) == {("w_packed", "2"), ("out", "3")}
 
 
-def test_results_and_traffic_are_as_without():
-    asks, plain = (asking(words(1024, 48).program, asks) for asks in (True, False))
-    given = stored(arrays_of(asks, "uint4"), "uint4")
+def windows(channels, side, filters, options=OPTIONS, device=AVX512):
+    """A convolution by its taps: 3 x 3, channels last, with constant weights."""
+    x, w = rg.tensor("x", (1, side, side, channels)), rg.tensor("w", (filters, channels, 3, 3), constant=True)
+    image = rg.compute((1, channels, side, side), lambda n, c, h, v: x[n, h, v, c])
+    sums = rg.ops.conv2d(image, w, padding=1)
+    last = rg.compute((1, side, side, filters), lambda n, h, v, f: sums[n, f, h, v])
+    options = replace(options, winograd=0)
+    made = construct(cuts(last, device, options, None)[0], device, options, top_k=8)
+    return next(one.program for one in made if one.program.stages[-1].op.of_role("reduce")[1:])
+
+
+def test_each_line_of_a_later_step_of_all_taps_is_asked_for_once():
+    program = windows(64, 14, 64)
+    stage = program.stages[-1]
+    assert stage.loops[stage.prefetch].axis == "c" and stage.loops[stage.prefetch + 1].kind == SERIAL
+    asked = re.findall(r"\(w_packed_at \+ (\w+)\*(\d+) \+ (\d+)\), 0, 2\);", emit(program, AVX512, "opencl").text)
+    assert {(variable[:2], step) for variable, step, _ in asked} in ({("kx", "32")}, {("ky", "96")})
+    found = sorted(int(at) + int(step) * tap for _, step, at in asked for tap in range(3))
+    steps = -(-AHEAD_BYTES // (9 * 32 * 4))
+    assert found == [steps * 9 * 32 + 16 * line for line in range(9 * 2)]
+
+
+def test_taps_ask_for_no_weights_of_the_first_cache_and_none_where_nothing_is_asked_for():
+    assert windows(16, 14, 32).stages[-1].prefetch == -1
+    assert windows(64, 14, 64, BuildOptions(shapes=replace(OPTIONS.shapes, prefetch=False))).stages[-1].prefetch == -1
+
+
+@pytest.mark.parametrize("kind", ["words", "windows"])
+def test_results_and_traffic_are_as_without(kind):
+    program = words(1024, 48).program if kind == "words" else windows(64, 5, 64)
+    asks, plain = (asking(program, False), program) if kind == "windows" else (asking(program), asking(program, False))
+    given = stored(arrays_of(asks, "uint4"), "uint4") if kind == "words" else numbers(asks)
     (one, _), (other, _) = (interpreted(program, given, AVX512, most_blocks=50) for program in (asks, plain))
     assert one.traffic == other.traffic
     for got, want in zip(one.outputs.values(), other.outputs.values(), strict=True):

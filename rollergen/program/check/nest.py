@@ -10,7 +10,6 @@ from rollergen.expr.tensor_op import Axis
 from rollergen.hal.spec import Device
 from rollergen.program.loops import (
     OVERLAP,
-    next_rows,
     panel_part,
     prefetched_lines,
     prefetched_takes,
@@ -108,23 +107,19 @@ def _check_prefetch(stage: Stage, axes: Mapping[str, Axis]) -> None:
 
 
 def _check_prefetched_lines(stage: Stage) -> None:
-    """Behind a reduction's loop whose iterations ask for what later ones read come only loops that are written out, or
-    those along the rows of a matrix that it walks (`next_rows`)."""
+    """One thread asks, in the only reduction, for what later iterations of a serial loop read."""
     p = stage.prefetch
-    behind = sorted({loop.kind for loop in stage.loops[p + 1 :]} - {UNROLL, LANE})
-    walks = stage.loops[p].kind == SERIAL and next_rows(stage)
-    if stage.loops[p].kind != SERIAL or (behind and not walks) or stage.threads > 1 or len(stage.op.reductions) != 1:
+    if stage.loops[p].kind != SERIAL or stage.threads > 1 or len(stage.op.reductions) != 1:
         raise refuse(
             stage,
-            f"prefetch is {p}, a {stage.loops[p].kind} loop of a reduction with {behind or 'no other loops'} inside, "
-            f"{stage.threads} threads and {len(stage.op.reductions)} reductions; expected a serial loop with unrolled "
-            "and lane loops inside, or all serial ones along rows that one load reads, one thread and one reduction",
+            f"prefetch is {p}, a {stage.loops[p].kind} loop of a reduction, with {stage.threads} threads and "
+            f"{len(stage.op.reductions)} reductions; expected a serial loop, one thread and one reduction",
         )
     if not prefetched_lines(stage):
         raise refuse(
             stage,
             f"prefetch is {p}, a loop of a reduction; expected one of which each step reads several lines of a panel, "
-            "all behind those of the step before",
+            "all behind those of the step before, or some along rows of a matrix",
         )
 
 
