@@ -15,7 +15,7 @@ from rollergen.construct.copies import copy_seconds, pending_copies
 from rollergen.construct.drafts import SIZES, Draftable, Drafted, drafted
 from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
-from rollergen.construct.reductions import next_panel_prefetched
+from rollergen.construct.prefetching import prefetching
 from rollergen.construct.variants import Variant, needs_packing, operands
 from rollergen.dropped import as_far_as_possible, in_pieces, plan_text, standing
 from rollergen.expr.joining import joined
@@ -26,15 +26,14 @@ from rollergen.expr.views import in_a_row
 from rollergen.hal.masked_stores import MASK_REGISTERS
 from rollergen.hal.spec import Device
 from rollergen.options import ALL, GROW
-from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
+from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage, sharing_panels
 from rollergen.program.assemble.levels import reuses
 from rollergen.program.assemble.nest import ceil_div, is_batch
 from rollergen.program.assemble.plan import ContractionPlan, Size
-from rollergen.program.loops import prefetched_lines, prefetches_lines
-from rollergen.program.model import keep_price, least_seconds, predict_stage, price_batch, price_stages
+from rollergen.program.loops import prefetches_lines
+from rollergen.program.model import keep_price, least_seconds, price_batch, price_stages
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.limiters.arithmetic import pipe_lanes
-from rollergen.program.model.limiters.limit import TAKES_TURNS
 from rollergen.program.rprogram import SERIAL, Stage
 from rollergen.space.contraction import MOST_WRITTEN_OUT, serial_tiles, written_out
 from rollergen.space.engine import Points, Tally, TileSpace
@@ -55,9 +54,10 @@ def serial_candidates(
     plain = [one for one in every if not (one.staged or one.asked)]
     for alike in (plain, [one for one in every if one.staged], [one for one in every if one.asked]):
         made = made_of(alike, count, 3 * count if alike is plain else count, device, rules, ledger, search)
-        yield from (one for _, one in made)
         if rules.shapes.prefetch:
-            yield from as_far_as_possible(_prefetching(made, device), f"{variant.name}, prefetched")
+            yield from as_far_as_possible(prefetching(made, device), f"{variant.name}, prefetched")
+        else:
+            yield from (one for _, one in made)
 
 
 def made_of(
@@ -80,52 +80,6 @@ def made_of(
 
     best = drafted(spaces, each, count)
     return [pair for _, pair in standing(best, whole, lambda one: plan_text(one.plan))]
-
-
-def _prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) -> Iterator[Candidate]:
-    """Those of the drafts that ask for what they read from beyond a unit's caches, where the model sees a gain: for
-    the next panel while one is computed, or for lines ahead of the steps that read them.  (Those with the taps of
-    windows do already, see `contraction_stage`.)"""
-    found = []
-    for structure, plain in made:
-        if structure.staged or structure.asked or structure.variant.roles.taps:
-            continue
-        (stage,) = plain.own
-        for asking in (next_panel_prefetched(stage, structure.variant.roles.n), _prefetching_lines(stage, device)):
-            if asking is not None:
-                found.append((structure, plain, asking))
-    if not found:
-        return
-    priced = price_stages([asking for *_, asking in found], device).seconds.tolist()
-    for (structure, plain, asking), seconds in zip(found, priced, strict=True):
-        one = structure.candidate(asking, device, rounded(structure.packing.copy_seconds(device) + seconds))
-        if one.seconds < plain.seconds:
-            yield one
-
-
-_HIDDEN = 0.53
-"""Share of the time of memory, or of the slowest cache, that arithmetic takes at least where asking for lines pays."""
-
-
-def _prefetching_lines(stage: Stage, device: Device) -> Stage | None:
-    """The stage with lines asked for ahead of the steps of its reduction; None where its loops do not allow it, or it
-    waits for memory or a cache alone, which hardware's prefetchers keep busy.
-
-    (One core of a Zen 4.  4096 x 4096 weights in float32, from memory: 8 rows, whose arithmetic takes .77 of memory's
-    time, take 1.29 times as long without, 6 rows with .58 1.08 times, 4 rows with .39 .85 times.  1024 x 256, from the
-    second cache: 2 rows with .93 1.06 times, 1 row with .48 .92 times, .94 among an LSTM's steps.)
-    """
-    serial = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL]
-    if not serial or len(stage.op.reductions) != 1:
-        return None
-    asking = replace(stage, prefetch=serial[-1])
-    if not (prefetches_lines(asking) and prefetched_lines(asking)):
-        return None
-    limiters = predict_stage(stage, device).limiters
-    memory = sum(one.seconds for one in limiters if one.how == TAKES_TURNS)
-    cache = max((one.seconds for one in limiters if one.name.endswith("bandwidth")), default=0.0)
-    arithmetic = sum(one.seconds for one in limiters if one.name == "multiply-adds")
-    return asking if arithmetic >= _HIDDEN * max(memory, cache) else None
 
 
 def _draftables(structure: Structure, points: Points, device: Device, rules: AlignmentRules) -> list[Draftable]:
@@ -318,6 +272,8 @@ def _of_lanes(
                 continue
             if vectors * lanes < 2 * n_extent or vectors == 1:
                 orders = ("ji",) if variant.unrolled else ("ji", "ij")
+                if roles.taps and sharing_panels(variant.op, roles):
+                    orders = (*orders, "jbi")
                 for packing, order in product(_packings(variant, vectors * lanes, packed, rules), orders):
                     yield Structure(variant, lanes, vectors, packing, order)
                     if own and packed == must:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 
-from rollergen.expr.index import Index
+from rollergen.expr.index import Bounds, Index
 from rollergen.expr.takes import widened
 from rollergen.expr.values import Load
 from rollergen.lower.arithmetic import evaluate
 from rollergen.lower.context import Context
 from rollergen.lower.expressions import Inside
 from rollergen.lower.loops import output_access, scope_of
+from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place, when_all
 from rollergen.lower.reductions import loops_over
 from rollergen.lower.takes import moved, of_one_lane, one_lane
@@ -35,14 +37,23 @@ def fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: Pane
     nest, out, p = context.nest, context.out, context.nest.stage.prefetch
     following: list[dict[int, Index]] = [{p: here.point[p] + 1}]
     if part is not None:
-        vectors, tile = nest.loops[part.vectors].extent, here.point[part.inner] * part.each
-        following = [
-            {**following[0], part.vectors: ((tile + n) % vectors).simplify(out.ranges)} for n in range(part.each)
-        ]
+        first = here.point[part.inner] * part.each
+        following = [following[0] | _digits(nest, part.vectors, first + n, out.ranges) for n in range(part.each)]
     for changes, load in product(following, prefetched_loads(nest.stage, used)):
         offset = load.offset().substitute(here.bind(changes).axes)
         first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
         out.prefetch_line(nest.parameters[load.buffer.name], first.simplify(out.ranges))
+
+
+def _digits(nest: Nest, loops: tuple[int, ...], number: Index, ranges: Mapping[str, Bounds]) -> dict[int, Index]:
+    """Where the loops stand at the iteration of that number; behind the last one they begin again."""
+    found: dict[int, Index] = {}
+    inside = 1
+    for p in reversed(loops):
+        extent = nest.loops[p].extent
+        found[p] = (number // inside % extent).simplify(ranges)
+        inside *= extent
+    return found
 
 
 def prefetch_lines(context: Context, here: Place) -> None:

@@ -103,11 +103,11 @@ class PanelPart:
     """The loops that share out the prefetching of a panel, by position.
 
     ``inner``: a serial loop between the panels and the steps of the reduction, whose iterations share the vectors of a
-    step, so many ``each``. ``vectors``: the unrolled loop over these. ``depth``: where a step begins.
+    step, so many ``each``. ``vectors``: the unrolled loops over these. ``depth``: where a step begins.
     """
 
     inner: int
-    vectors: int
+    vectors: tuple[int, ...]
     depth: int
     each: int
 
@@ -135,8 +135,17 @@ def panel_part(stage: Stage) -> PanelPart | None:
     depth = max(steps) + 1
     if not stage.accumulator.at_loop < depth <= vectors[0]:
         return None
-    count, tiles = stage.loops[vectors[0]].extent, stage.loops[inner[0]].extent
-    return PanelPart(inner[0], vectors[0], depth, -(-count // tiles) if lanes[0].axis == axis else count)
+    taps = [q for q in range(depth, len(stage.loops)) if _is_tap(stage, q)]
+    count, tiles = prod(stage.loops[q].extent for q in (*taps, *vectors)), stage.loops[inner[0]].extent
+    each = -(-count // tiles) if lanes[0].axis == axis else count
+    return PanelPart(inner[0], (*taps, *vectors), depth, each)
+
+
+def _is_tap(stage: Stage, p: int) -> bool:
+    """Whether the loop is an unrolled one over all of an axis that is summed up."""
+    loop = stage.loops[p]
+    axis = stage.op.axis(loop.axis)
+    return loop.kind == UNROLL and axis.role == "reduce" and loop.extent == axis.extent
 
 
 def shared_panels(stage: Stage) -> tuple[int, ...]:
@@ -166,8 +175,8 @@ def prefetched_loads(stage: Stage, used: Iterable[Load]) -> tuple[Load, ...]:
     vectors.
     """
     axis, part = stage.loops[stage.prefetch].axis, panel_part(stage)
-    behind = () if part is None else stage.loops[part.depth :]
-    inside = {loop.axis for loop in behind if loop.kind != LANE} - {axis}
+    behind = () if part is None else [q for q in range(part.depth, len(stage.loops)) if q not in part.vectors]
+    inside = {stage.loops[q].axis for q in behind if stage.loops[q].kind != LANE}
     return tuple(load for load in used if axis in load.axes() and not inside & set(load.axes()))
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -38,6 +39,18 @@ def program(order="ji", asks=True, expression=EXPRESSION):
     return replace(rg.construct(expression, AVX512, top_k=1)[0], stages=(stage,), temporaries=())
 
 
+def of_lines(side):
+    """A 3 x 3 convolution of 32 channels by its taps, channels last, all lines of the image within each panel."""
+    x, w = rg.tensor("x", (1, side, side, 32)), rg.tensor("w", (64, 32, 3, 3), constant=True)
+    image = rg.compute((1, 32, side, side), lambda n, c, h, v: x[n, h, v, c])
+    sums = rg.ops.conv2d(image, w, padding=1)
+    last = rg.compute((1, side, side, 64), lambda n, h, v, f: sums[n, f, h, v])
+    made = rg.construct(last, AVX512, top_k=40, options=rg.BuildOptions(winograd=0))
+    is_one = lambda stage: stage.op.of_role("reduce")[1:] and panel_part(replace(stage, prefetch=0)) is not None
+    program = next(one for one in made if is_one(one.stages[-1]))
+    return replace(program, stages=(*program.stages[:-1], replace(program.stages[-1], prefetch=0)))
+
+
 def test_each_register_tile_asks_for_one_vector_at_each_step():
     made = program()
     check(made, AVX512)
@@ -59,8 +72,27 @@ def test_what_changes_inside_a_step_is_not_asked_for():
 def test_together_they_ask_for_all_vectors_of_the_next_panel():
     stage = program().stages[0]
     part = panel_part(stage)
-    asked = {tile % stage.loops[part.vectors].extent for tile in range(stage.loops[part.inner].extent)}
-    assert asked == set(range(stage.loops[part.vectors].extent))
+    (vectors,) = part.vectors
+    asked = {tile % stage.loops[vectors].extent for tile in range(stage.loops[part.inner].extent)}
+    assert asked == set(range(stage.loops[vectors].extent))
+
+
+@pytest.mark.parametrize("side", [3, 7, 14])
+def test_lines_of_an_image_ask_for_all_taps_of_the_next_panel(side):
+    made = of_lines(side)
+    check(made, AVX512)
+    stage = made.stages[-1]
+    part = panel_part(stage)
+    assert stage.loops[part.inner].axis == "h" and len(part.vectors) == 2
+    text = emit(made, DEVICES["cpu"]).text
+    body = re.search(r"const float \*w_packed_at = w_packed \+ (.*?);", text)[1]
+    offsets = re.findall(r"__builtin_prefetch\(.*?\(w_packed(?:_at)? \+ (.*)\), 0, 2\);", text)
+    loops = {name: int(extent) for name, extent in re.findall(r"for \(int (\w+) = 0; \1 < (\d+);", text)}
+    names = sorted(set(re.findall(r"[a-z]+\d+", " ".join((body, *offsets)))))
+    places = [dict(zip(names, at, strict=True)) for at in product(*(range(loops[name]) for name in names))]
+    asked = {eval(f"({body}) + ({one})".replace("/", "//"), {}, at) for at in places for one in offsets}
+    panel = 32 * 9 * 32
+    assert offsets and asked >= set(range(panel, 2 * panel, 16))
 
 
 def test_values_are_the_same():

@@ -72,7 +72,8 @@ def contraction_stage(
 ) -> Stage:
     """The contraction's nest for one plan (or a batch of plans of one structure)."""
     loops = _contraction_loops(op, roles, plan)
-    panels = [p for p, loop in enumerate(loops) if loop.kind == SERIAL and loop.axis in (roles.m, roles.n)]
+    tiled = {roles.m, roles.n, *roles.batch}
+    panels = [p for p, loop in enumerate(loops) if loop.kind == SERIAL and loop.axis in tiled]
     k_block = _outermost(loops, roles.k, SERIAL) if _has_k_blocks(plan, op, roles) else None
     outside = [loop.kind for loop in loops if loop.kind == GRID or loop.kind in PARALLEL]
     first_inner = len(outside)
@@ -179,7 +180,9 @@ def _tile_digits(
 def _contraction_loops(op: TensorOp, roles: Roles, plan: ContractionPlan) -> list[Loop]:
     m = _axis_loops(op, roles.m, plan.rm, plan.vm, plan.tm, plan.gm, plan.pm, 1)
     n = _axis_loops(op, roles.n, plan.rn, plan.vn, plan.tn, plan.gn, plan.pn, plan.lanes)
-    batch = [Loop(axis, op.axis(axis).extent, 1, GRID) for axis in roles.batch]
+    within = sharing_panels(op, roles) if plan.order == "jbi" else ()
+    batch = [Loop(axis, op.axis(axis).extent, 1, GRID) for axis in roles.batch if axis not in within]
+    lines = [Loop(axis, op.axis(axis).extent, 1, SERIAL) for axis in within]
     blocked = _has_k_blocks(plan, op, roles)
     k = useful_digits(
         roles.k,
@@ -193,7 +196,7 @@ def _contraction_loops(op: TensorOp, roles: Roles, plan: ContractionPlan) -> lis
         for position, axis in enumerate(roles.taps)
     ]
     outside = int(blocked)
-    panels = (n[SERIAL], m[SERIAL]) if plan.order == "ji" else (m[SERIAL], n[SERIAL])
+    panels = (m[SERIAL], n[SERIAL]) if plan.order == "ij" else (n[SERIAL], [*useful(lines), *m[SERIAL]])
     return [
         *useful(batch),
         *m[GRID],
@@ -211,6 +214,12 @@ def _contraction_loops(op: TensorOp, roles: Roles, plan: ContractionPlan) -> lis
         *n[UNROLL],
         *n[LANE],
     ]
+
+
+def sharing_panels(op: TensorOp, roles: Roles) -> tuple[str, ...]:
+    """The batch axes along which nothing changes that varies along n."""
+    loads = [load.axes() for load in op.body_loads() if roles.n in load.axes()]
+    return tuple(axis for axis in roles.batch if not any(axis in axes for axes in loads))
 
 
 def _axis_loops(

@@ -36,8 +36,9 @@ class ContractionPlan:
 
     ``rm`` rows x ``rn`` vectors of ``lanes``; vectors of ``vm``, ``vn`` adjacent elements are fetched
     at once and ``tm``, ``tn`` threads interleave by these.  ``gm`` x ``gn`` groups split the threads into
-    execution widths of their own shape (1: plain).  ``order`` of the panels: ``ji`` (n outside) or
-    ``ij``.  ``staged``: loads that go through the block's layer.  ``unroll`` steps of k are unrolled.
+    execution widths of their own shape (1: plain).  ``order`` of the panels: ``ji`` (n outside),
+    ``ij``, or ``jbi``: all that shares a panel of n, other lines of an image, too, is computed in the block, inside it.
+    ``staged``: loads that go through the block's layer.  ``unroll`` steps of k are unrolled.
     ``depth`` buffers of each, filled ``asynchronous`` where they can be.  ``vk``: staged operands that are contiguous
     along k keep that order, and their fragments are of so many steps (1: the tiled axis lies inside instead).
     """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.program.loops import panel_part, prefetched_lines, prefetches_lines, shared_panels
+from rollergen.program.loops import panel_part, prefetched_lines, prefetched_loads, prefetches_lines, shared_panels
 from rollergen.program.model.access import turns_alone
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.limiters.bandwidth import caches_of
@@ -29,13 +29,12 @@ def exposed_misses(
     found: list[Limit] = []
     if not costs.walk_clocks and not device.tlbs:
         return found
-    asked = _prefetched_lines(nest)
+    asked = _asked_for(nest)
     per_step = instructions / most(work.steps, 1) + 2 * work.spilled if work.reduces else 2 * work.spilled + 4
     if costs.walk_clocks:
-        ahead = nest.loops[nest.stage.prefetch].axis if panel_part(nest.stage) is not None else ""
         squares = {copy.load: turns_alone(nest, copy, tile_shape(nest, copy, block=True)) for copy in nest.stage.copies}
         panels = shared_panels(nest.stage) if costs.walk_panel_clocks else ()
-        clocks = _column_walks(device, costs, work, reuse, per_step, misses, ahead, squares, panels, asked)
+        clocks = _column_walks(device, costs, work, reuse, per_step, misses, squares, panels, asked)
         if costs.walk_piece_clocks and not work.reduces:
             clocks = clocks + _pieces_of_rows(device, costs, work, reuse, misses[device.backing.name])
         found.append(("column walks", waves.per_unit * clocks, ADDS))
@@ -50,22 +49,23 @@ def exposed_misses(
     return found
 
 
-def _prefetched_lines(nest: Nest) -> set[int]:
+def _asked_for(nest: Nest) -> set[int]:
     """Numbers of the loads whose lines, and so their pages, are asked for ahead of their use."""
-    if not prefetches_lines(nest.stage):
-        return set()
-    return {nest.stage.op.loads().index(load) for load, _ in prefetched_lines(nest.stage)}
+    stage, found = nest.stage, nest.stage.op.loads()
+    if stage.prefetch >= 0 and prefetches_lines(stage):
+        return {found.index(load) for load, _ in prefetched_lines(stage)}
+    return set() if panel_part(stage) is None else {found.index(load) for load in prefetched_loads(stage, found)}
 
 
 def _column_walks(
     device: Device, costs: Costs, work: Work, reuse: ReuseBySize, per_step: Number, misses: dict[str, list[Number]],
-    ahead: str, squares: dict[int, Number], panels: tuple[int, ...], asked: set[int],
+    squares: dict[int, Number], panels: tuple[int, ...], asked: set[int],
 ) -> Number:  # fmt: skip
     """Exposed clocks of one block: operands walked down a column whose stride reaches few sets of the first cache;
     tensors beyond the caches that a reduction reads, or writes tile by tile, in more rows at once than prefetchers
     follow; and short pieces of so many rows that it reads, each line of which takes its time from the outer cache,
     whatever is computed meanwhile (copies were measured without: their stores take longer).  An array of a thread's
-    own is walked from end to end; what moves with the axis ``ahead``, and loads that are ``asked`` for, are prefetched.
+    own is walked from end to end; loads that are ``asked`` for are prefetched.
     The rows of ``squares`` that are turned in registers are asked for together, and those of the next one behind them,
     whatever their stride (784 x 256 on Zen 4: 6.3 clocks a line in all, 25 with its walk).  Loads that together leave
     no gap between their rows (words of a group of weights, each a load) read lines in a row: nothing is walked (2.4 us
@@ -81,8 +81,7 @@ def _column_walks(
     per_line = reuse.of_line(first.transaction_bytes)
     total: Number = 0
     for i, stream in enumerate(work.streams):
-        prefetched = stream.load in asked or (stream.load >= 0 and ahead in stream.operand.axes)
-        if stream.fills or stream.array >= 0 or prefetched:
+        if stream.fills or stream.array >= 0 or stream.load in asked:
             continue
         far: Number = stream.operand.bytes * 2 > near_bytes if outer else False
         rate = choose(far, costs.walk_far_clocks, costs.walk_clocks)
