@@ -110,7 +110,7 @@ def main() -> None:
         os.environ["ROLLERGEN_CACHE_DIR"] = directory
         figures = measured()
     found: list[dict[str, Any]] = [{"what": w, "seconds": s, "target_seconds": t} for w, s, t in figures]
-    shares = {"process": whole("pass"), "import of NumPy": fresh("import numpy")}  # which no build does without
+    shares = {"process": whole("pass"), "import of NumPy": fresh("import numpy")}  # which no call does without
     table = Table("what", "seconds", "target", "met", title="cost of building")
     for one in found:
         met = one["met"] = one["seconds"] <= one["target_seconds"]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rollergen.construct.planning import planned
 from rollergen.dropped import collected_drops, drop_notes
 from rollergen.errors import ArgumentError, DeviceError, ExpressionError, refuse_top_k, shown
+from rollergen.expr.checks import shallow_enough
 from rollergen.expr.dims import has_dims
-from rollergen.expr.language import Tensor, shallow_enough
+from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.errors import MendableError

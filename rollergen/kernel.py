@@ -21,9 +21,8 @@ from rollergen.runtime.code import Code
 from rollergen.runtime.device_arrays import on_device
 from rollergen.runtime.ids import HostIds
 from rollergen.runtime.interop import returned_arrays, view
-from rollergen.runtime.mine import Local, Mine
+from rollergen.runtime.mine import Local, Mine, not_made
 from rollergen.runtime.packed import NEVER, Packed
-from rollergen.runtime.prepared import arrays_like, not_made, prepared_call
 from rollergen.runtime.session import Session, Timing
 from rollergen.runtime.signature import Signature
 
@@ -222,10 +221,12 @@ class Kernel:
         mine.launches = mine.launches or session.prepare()
         if mine.launches is None:
             return
+        from rollergen.runtime import prepared  # at a call, as it imports NumPy
+
         pairs = zip(self.program.inputs, inputs, strict=True)
-        kind = arrays_like([one for buffer, one in pairs if buffer.name not in self._ids.scalars])
+        kind = prepared.arrays_like([one for buffer, one in pairs if buffer.name not in self._ids.scalars])
         if kind.array not in mine.calls:
-            mine.calls[kind.array] = prepared_call(mine.launches, self.signature, kind, self._ids)
+            mine.calls[kind.array] = prepared.prepared_call(mine.launches, self.signature, kind, self._ids)
         mine.call = mine.calls[kind.array]
 
     def _originals(self, passed: Sequence[Any]) -> tuple[Any, ...]:

@@ -59,8 +59,8 @@ def test_the_package_imports_no_bench_and_no_test():
 
 
 def test_expressions_know_of_no_device():
-    """Of the hardware layer they take the element types, and how classes are written."""
-    theirs = ("rollergen.hal.dtypes", "rollergen.hal.dataclass")
+    """Of the hardware layer they take the element types, how classes are written, and NumPy when it is used."""
+    theirs = ("rollergen.hal.dtypes", "rollergen.hal.dataclass", "rollergen.hal.late")
     hardware = lambda t: t.startswith(("rollergen.hal", "rollergen.devices")) and not t.startswith(theirs)
     found = {n: [t for t in imported(n, p) if hardware(t)]
              for n, p in modules().items() if n.startswith("rollergen.expr")}  # fmt: skip

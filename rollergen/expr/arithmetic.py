@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from rollergen.expr.dtypes import is_float, is_integer, numpy_dtype
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
+from rollergen.hal.late import np
 
 Array = Any
 

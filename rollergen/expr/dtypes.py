@@ -12,10 +12,9 @@ from functools import lru_cache
 from math import inf, isfinite
 from typing import Any
 
-import numpy as np
-
 from rollergen.errors import DtypeError, shown
 from rollergen.hal.dtypes import DTYPES
+from rollergen.hal.late import np
 
 _TENSORS = tuple(row for row in DTYPES.values() if not row.matrix_only and not row.packed)
 PACKED = tuple(row.name for row in DTYPES.values() if row.packed)

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from rollergen.expr.dtypes import is_float, rounded
 from rollergen.expr.index import Bounds, FloorDiv, Index
 from rollergen.expr.primitives import PRIMITIVES
@@ -26,6 +24,7 @@ from rollergen.expr.values import (
     transform,
 )
 from rollergen.hal.dtypes import DTYPES
+from rollergen.hal.late import np
 
 _NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "ne": "eq"}
 _UNBOUNDED = 1 << 62

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from rollergen.expr.arithmetic import applied, combined, converted, wide
 from rollergen.expr.dtypes import bounds, is_float
 from rollergen.expr.values import Binary, Cast, Combiner, Const, IndexValue, Load, Select, Unary, Value
 from rollergen.hal.dataclass import dataclass
+from rollergen.hal.late import np
 
 _FLOATS = (0.0, 1.0, -1.0, 0.5, -0.25, 3.0, -7.5, 100.0, -1000.0)
 _INTEGERS = (0, 1, -1, 2, -3, 7, -50, 100)

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import operator
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rollergen.errors import DtypeError, ExpressionError, ShapeError, array_advice, shown
+from rollergen.expr.checks import check_extent, check_name, check_shape, shallow_enough
 from rollergen.expr.dtypes import PACKED, described, dtype_name, is_integer
 from rollergen.expr.functions import absolute, atan2, cast, divide, function, maximum, minimum, remainder, select
 from rollergen.expr.index import Index
@@ -27,9 +25,8 @@ from rollergen.expr.nibbles import element, packed_shape
 from rollergen.expr.primitives import FUNCTIONS
 from rollergen.expr.reads import check_reads
 from rollergen.expr.reductions import Reduce, free_axes, max, min, prod, reduce, sum
-from rollergen.expr.reference import evaluate
 from rollergen.expr.scalars import Expr, as_expr, merge_axes, power
-from rollergen.expr.slots import IndexExpr, ReduceAxis, axis, index_of, is_id
+from rollergen.expr.slots import ReduceAxis, axis, index_of, is_id
 from rollergen.expr.takes import take_of
 from rollergen.expr.values import TAKE_MODES, Buffer, Load, Value, walk
 from rollergen.hal.dataclass import dataclass
@@ -152,6 +149,8 @@ class Tensor(Methods):
         >>> rg.compute((3,), lambda i: rg.maximum(A[i], 0.0)).evaluate([-1.0, 2.0, 3.0])
         array([0., 2., 3.])
         """
+        from rollergen.expr.reference import evaluate  # which no build needs
+
         return evaluate(self, *arrays, **named)
 
 
@@ -359,43 +358,3 @@ def _parameter_names(fn: Callable[..., Any], count: int, where: str) -> tuple[st
             name += "_"
         names.append(name)
     return tuple(names)
-
-
-def check_shape(shape: Any, where: str) -> tuple[int, ...]:
-    """`shape` as a tuple of extents of at least 0; ShapeError otherwise."""
-    if isinstance(shape, int) or hasattr(shape, "__index__"):
-        example = "(64, 32)" if getattr(shape, "shape", ()) else f"({shape},)"
-        raise ShapeError(f"{where}: shape is {shown(shape)}; expected a tuple of integers, e.g. {example}")
-    try:
-        extents = tuple(shape)
-    except TypeError:
-        raise ShapeError(f"{where}: shape is {shown(shape)}; expected a tuple of integers") from None
-    return tuple(check_extent(extent, f"{where}: shape {extents}") for extent in extents)
-
-
-def check_extent(extent: Any, where: str) -> int:
-    try:
-        number = -1 if isinstance(extent, (bool, IndexExpr)) else operator.index(extent)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise ShapeError(f"{where}: an extent is {shown(extent)}; expected an integer of at least 0")
-    return number
-
-
-def check_name(name: Any, where: str) -> str:
-    if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
-        raise ExpressionError(f"{where} is {name!r}; expected an identifier of ASCII letters, digits and underscores")
-    return name
-
-
-@contextmanager
-def shallow_enough(where: str) -> Iterator[None]:
-    """Raises ExpressionError, named by `where`, in place of a RecursionError."""
-    try:
-        yield
-    except RecursionError:
-        raise ExpressionError(
-            f"{where}: its operations are nested too deeply for Python's recursion limit of {sys.getrecursionlimit()}; "
-            "expected shorter chains: sum many terms with rg.sum over an axis, or raise sys.setrecursionlimit"
-        ) from None

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from rollergen.expr.dtypes import PACKED, described
 from rollergen.expr.functions import cast
 from rollergen.expr.scalars import Expr
 from rollergen.expr.values import Binary, Cast, Const, Value
+from rollergen.hal.late import np
 
 
 def packed_shape(shape: Sequence[int]) -> tuple[int, ...]:

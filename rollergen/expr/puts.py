@@ -14,20 +14,18 @@ from __future__ import annotations
 from math import gcd, prod
 from typing import Any, NoReturn
 
-import numpy as np
-
 from rollergen.errors import ArgumentError, DtypeError, ExpressionError, ShapeError, array_advice, shown
 from rollergen.expr.arithmetic import wide
 from rollergen.expr.dtypes import is_integer
 from rollergen.expr.index import Index, linear
 from rollergen.expr.language import Producer, Tensor, computed
 from rollergen.expr.places import Put, Updated
-from rollergen.expr.reference import Evaluation, bound_arrays
 from rollergen.expr.scalars import Expr, as_expr
 from rollergen.expr.show import show
 from rollergen.expr.takes import check_different, check_ids, id_bounds, place_of
 from rollergen.expr.values import TAKE_MODES, Binary, Cast, Const, IndexValue, Load, Value, loads
 from rollergen.hal.dataclass import dataclass
+from rollergen.hal.late import np
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -62,6 +60,8 @@ class InPlace(Tensor):
     def evaluate(self, *arrays: Any, **named: Any) -> Any:
         """The target after a call, by the definition: its array comes first, the others as `Tensor.evaluate` has them;
         none is changed."""
+        from rollergen.expr.reference import Evaluation, bound_arrays  # which no build needs
+
         if arrays:
             before, arrays = arrays[0], arrays[1:]
         elif self.target.name in named:
@@ -80,6 +80,8 @@ class InPlace(Tensor):
 
         ArgumentError for ids outside where these are an error, and for two that are one place.
         """
+        from rollergen.expr.reference import Evaluation
+
         put, evaluation = self.put, Evaluation(known)
         of = lambda value: evaluation.tensor(computed(None, self._made.axes, value), _mesh(self.block.shape))
         for load, extent in zip(loads(*put.ids), put.extents, strict=True):

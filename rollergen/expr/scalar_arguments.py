@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rollergen.errors import DtypeError, ExpressionError, shown
+from rollergen.expr.checks import check_name
 from rollergen.expr.dtypes import dtype_name
-from rollergen.expr.language import CALL_WORDS, Tensor, check_name
+from rollergen.expr.language import CALL_WORDS, Tensor
 from rollergen.expr.scalars import Expr
 from rollergen.expr.takes import Bounded
 from rollergen.expr.values import Load

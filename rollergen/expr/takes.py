@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rollergen.errors import ArgumentError, ExpressionError
 from rollergen.expr.dtypes import is_integer
 from rollergen.expr.index import Bounds
@@ -37,6 +35,7 @@ from rollergen.expr.values import (
 )
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DTYPES
+from rollergen.hal.late import np
 
 if TYPE_CHECKING:
     from rollergen.expr.tensor_op import TensorOp

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from ctypes import addressof, c_char
 from math import prod
 
-import numpy as np
-
 from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.values import Buffer
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DTYPES
+from rollergen.hal.late import np
 
 ALIGNMENT_BYTES = 64
 """A cache line, and the widest vector of today's CPUs."""

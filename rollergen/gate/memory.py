@@ -7,9 +7,7 @@ sampled elements and counts are all that is copied.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any, Protocol, TypeAlias
 
 from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.values import Buffer
@@ -23,11 +21,12 @@ from rollergen.gate.arrays import (
     unequal_bits,
 )
 from rollergen.hal.dataclass import dataclass
+from rollergen.hal.late import np
 
 Array = Any
 """An array of one memory, with shape, dtype, ndim, size and nbytes: `numpy.ndarray` in the host's."""
 
-Points = tuple[np.ndarray, ...]
+Points: TypeAlias = "tuple[np.ndarray, ...]"
 
 SUSPECTS = 256
 """Elements at most about which the oracle decides where two candidates disagree."""

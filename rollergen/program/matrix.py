@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Cast, Load, Value
 from rollergen.hal.dataclass import dataclass
+from rollergen.hal.late import np
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.conversions import (
     CONVERTED,

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from rollergen.emit.source import ARGUMENT_BYTES
 from rollergen.errors import ArgumentError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.hal.dataclass import dataclass
+from rollergen.hal.late import np
 from rollergen.runtime.interop import is_torch
 
 _DLPACK_CUDA = 2, 13

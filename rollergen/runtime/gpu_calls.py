@@ -19,8 +19,9 @@ from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.device_arrays import DeviceView, callers_stream, check_apart, device_view, in_kind, new_like
 from rollergen.runtime.executor import RuntimeExecutor, executor_for
+from rollergen.runtime.mine import Call
 from rollergen.runtime.packed import NEVER, Packed
-from rollergen.runtime.prepared import Arrays, Call, prepared_call
+from rollergen.runtime.prepared import Arrays, prepared_call
 from rollergen.runtime.session import PreparedLaunches
 from rollergen.runtime.signature import Parameter, Signature
 

@@ -8,21 +8,20 @@ device's memory are not looked at: that would wait for the device.  No kernel re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
-
-import numpy as np
 
 from rollergen.errors import ArgumentError
 from rollergen.expr.places import put_of
 from rollergen.expr.takes import Bounded, check_different, check_ids, checked_ids
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, loads
+from rollergen.hal.late import np
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.device_arrays import on_device
 from rollergen.runtime.interop import is_torch
 
-Look = Callable[[np.ndarray], None]
+Look = Callable[["np.ndarray"], None]
 """Raises ArgumentError, which names the input, for ids that the call refuses."""
 
 
@@ -34,20 +33,26 @@ class HostIds:
     """
 
     def __init__(self, program: RProgram | None = None) -> None:
-        self.scalars: dict[str, tuple[int, int, Callable[[Any], int]]] = {}
-        self.looks: dict[str, list[Look]] = {}
+        self._ops = () if program is None else tuple(stage.op for stage in program.stages)
         self._places = {} if program is None else {buffer.name: n for n, buffer in enumerate(program.inputs)}
         self._buffers = {} if program is None else {buffer.name: buffer for buffer in program.inputs}
-        for stage in () if program is None else program.stages:
-            for one in checked_ids(stage.op):
+
+    @cached_property
+    def scalars(self) -> dict[str, tuple[int, int, Callable[[Any], int]]]:
+        bounded = {name: buffer for name, buffer in self._buffers.items() if isinstance(buffer, Bounded)}
+        return {name: (one.low, one.high, partial(_number, one, np.dtype(one.dtype))) for name, one in bounded.items()}
+
+    @cached_property
+    def looks(self) -> dict[str, list[Look]]:
+        found: dict[str, list[Look]] = {}
+        for op in self._ops:
+            for one in checked_ids(op):
                 name = one.load.buffer.name
-                self.looks.setdefault(name, []).append(partial(_look, name, one.extent, one.elements()))
-            for load, extent, mode in _put_ids(stage.op):
+                found.setdefault(name, []).append(partial(_look, name, one.extent, one.elements()))
+            for load, extent, mode in _put_ids(op):
                 name = load.buffer.name
-                self.looks.setdefault(name, []).append(partial(_look_different, name, extent, mode))
-        for name, buffer in self._buffers.items():
-            if isinstance(buffer, Bounded):
-                self.scalars[name] = buffer.low, buffer.high, partial(_number, buffer, np.dtype(buffer.dtype))
+                found.setdefault(name, []).append(partial(_look_different, name, extent, mode))
+        return found
 
     def __bool__(self) -> bool:
         return bool(self.scalars or self.looks)
@@ -132,9 +137,13 @@ def _surely_inside(ids: np.ndarray, extent: int) -> bool:
     if ids.size <= _FEW:
         some = ids.reshape(-1).tolist()
         return not some or (min(some) >= 0 and max(some) < extent)
-    return bool(np.maximum.reduce(ids.view(_UNSIGNED[ids.itemsize]), axis=None) < extent)
+    return bool(np.maximum.reduce(ids.view(_unsigned(ids.itemsize)), axis=None) < extent)
 
 
 _FEW = 8
 """Ids that Python looks at faster than NumPy: a reduction takes 1.3 us of however few, eight of a list .8."""
-_UNSIGNED = {bytes_: np.dtype(f"u{bytes_}") for bytes_ in (1, 2, 4, 8)}
+
+
+@lru_cache
+def _unsigned(bytes_: int) -> np.dtype:
+    return np.dtype(f"u{bytes_}")

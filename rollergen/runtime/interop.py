@@ -6,11 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from rollergen.errors import ArgumentError
 from rollergen.expr.dtypes import is_builtin, numpy_dtype
 from rollergen.hal.dtypes import DTYPES
+from rollergen.hal.late import np
 
 _HOST_DEVICES = (1, 3, 11)
 """DLDeviceType of memory that the host addresses: CPU, and host memory pinned for CUDA and for ROCm (dlpack.h)."""

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import field
+from typing import Any
 
 from rollergen.hal.dataclass import dataclass
 from rollergen.runtime.code import Code, Constants
-from rollergen.runtime.prepared import Call, not_made
+from rollergen.runtime.packed import Packed
 from rollergen.runtime.session import PreparedLaunches, Session
+
+Call = Callable[[tuple[Any, ...], Any, Packed, int], Any]
+"""``call(arrays, out, packed, version)``: the result (a tuple of several) of a call with these inputs, which it has
+made; None where it has not.  ``packed``: the constants that the thread's temporaries hold; ``version``: how often
+`Kernel.repack` was called."""
+
+
+def not_made(arrays: tuple[Any, ...], out: Any, packed: Packed, version: int) -> None:
+    """The prepared call of a runtime that copies arrays: none is made."""
 
 
 @dataclass(slots=True)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from rollergen.hal.dataclass import dataclass
+from rollergen.hal.late import np
 from rollergen.runtime.device_arrays import DeviceView
 from rollergen.runtime.interop import is_torch
 
-Seen = np.ndarray | DeviceView
+Seen: TypeAlias = "np.ndarray | DeviceView"
 """An array's memory, as a call sees it (`interop.view`, `device_arrays.device_view`)."""
 
 

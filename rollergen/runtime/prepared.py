@@ -19,15 +19,10 @@ from rollergen.hal.dataclass import dataclass
 from rollergen.runtime.device_arrays import contiguous_strides
 from rollergen.runtime.ids import NO_IDS, HostIds
 from rollergen.runtime.interop import held_dtype, tensor_reader, to_torch
-from rollergen.runtime.packed import Packed
+from rollergen.runtime.mine import Call
 from rollergen.runtime.result_pool import SMALLEST_BYTES, new_result
 from rollergen.runtime.session import PreparedLaunches
 from rollergen.runtime.signature import Parameter, Signature
-
-Call = Callable[[tuple[Any, ...], Any, Packed, int], Any]
-"""``call(arrays, out, packed, version)``: the result (a tuple of several) of a call with these inputs, which it has
-made; None where it has not.  ``packed``: the constants that the thread's temporaries hold; ``version``: how often
-`Kernel.repack` was called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +86,6 @@ def arrays_like(inputs: Sequence[Any]) -> Arrays:
 def _new_tensor(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[int], Any]:
     new = new_result(shape, dtype)
     return lambda beside: to_torch(new(beside))
-
-
-def not_made(arrays: tuple[Any, ...], out: Any, packed: Packed, version: int) -> None:
-    """The prepared call of a runtime that copies arrays: none is made."""
 
 
 def prepared_call(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import numpy as np
-
 from rollergen.emit import Launch
 from rollergen.gate.memory import Array
 from rollergen.hal.dataclass import dataclass
+from rollergen.hal.late import np
 
 if TYPE_CHECKING:
     from rollergen.hal.runtimes.pocl_calls import Made, Wanted

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from functools import cached_property
 from math import prod
 from typing import Any
-
-import numpy as np
 
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
 from rollergen.expr.dtypes import described, numpy_dtype
@@ -15,8 +13,8 @@ from rollergen.expr.nibbles import as_stored
 from rollergen.expr.places import Updated
 from rollergen.expr.values import Buffer
 from rollergen.hal.dataclass import dataclass
+from rollergen.hal.late import np
 from rollergen.runtime.interop import view
-from rollergen.runtime.result_pool import new_result
 
 _OVERLAP_WORK = 10_000
 """Candidates that `numpy.shares_memory` may look at; where these do not decide, arrays count as overlapping."""
@@ -78,7 +76,7 @@ class Parameter:
             raise ShapeError(f"{self.name} has shape {array.shape}; expected {self.shape}: {signature}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Signature:
     """Inputs in the order of a call, and outputs in the order of what it returns.
 
@@ -88,12 +86,14 @@ class Signature:
 
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
-    _parameters: tuple[Parameter, ...] = field(init=False, repr=False, compare=False)
-    _results: tuple[Parameter, ...] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_parameters", tuple(map(Parameter.of, self.inputs)))
-        object.__setattr__(self, "_results", tuple(map(Parameter.of, self.outputs)))
+    @cached_property
+    def _parameters(self) -> tuple[Parameter, ...]:
+        return tuple(map(Parameter.of, self.inputs))
+
+    @cached_property
+    def _results(self) -> tuple[Parameter, ...]:
+        return tuple(map(Parameter.of, self.outputs))
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -188,8 +188,10 @@ class Signature:
         return (*arrays, *(named[name] for name in names[len(arrays) :]))
 
     def _new_results(self, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        from rollergen.runtime import result_pool  # whose arrays derive from NumPy's
+
         beside = inputs[0].ctypes.data if inputs else 0
-        return tuple([new_result(one.shape, one.dtype)(beside) for one in self._results])
+        return tuple([result_pool.new_result(one.shape, one.dtype)(beside) for one in self._results])
 
     def results(
         self, out: Any, inputs: Sequence[np.ndarray], passed: Sequence[Any] | None = None

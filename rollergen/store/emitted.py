@@ -1,9 +1,10 @@
 """Which stored kernels are known to have the text that their programs are emitted as, and need not be emitted again.
 
 To emit a program takes 10 ms, and to import what emits it 50, more than all else that reads a kernel.  As what a
-program is emitted follows from the package, whose fingerprint is in the kernel's key, and from the versions of Python
-and NumPy.  So a process that has emitted and compared it, or has built it, leaves a note: a hash of these versions and
-of the kernel's row, which covers the hashes of its text and of its program.
+program is emitted follows from the package, whose fingerprint is in the kernel's key, from Python's version and from
+NumPy, which is not imported to be asked.  So a process that has emitted and compared it, or has built it, leaves a
+note: a hash of that version, of a stamp of NumPy's and of the kernel's row, which covers the hashes of its text and of
+its program.
 
 The notes stand beside the store, not in it: of a kernel that was edited, all its hashes with it, there is none, nor of
 one that came with a file from elsewhere.
@@ -12,11 +13,11 @@ one that came with a file from elsewhere.
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-
 from rollergen.hal.files.kept import read_kept, write_kept
+from rollergen.hal.files.stamp import Stamp, stamp
 from rollergen.store.keys import sha256
 
 _MOST = 1024
@@ -36,7 +37,13 @@ def note(store: Path, row_hash: str) -> None:
 
 
 def _note(row_hash: str) -> str:
-    return sha256(f"{sys.version} | {np.__version__} | {row_hash}")[:32]
+    return sha256(f"{sys.version} | {_numpy()} | {row_hash}")[:32]
+
+
+def _numpy() -> Stamp | None:
+    """Of the NumPy that this process has imported or would import."""
+    found = find_spec("numpy")
+    return stamp(Path(found.origin)) if found and found.origin else None
 
 
 def _notes(store: Path) -> list[str]:

@@ -72,7 +72,7 @@ def test_a_clear_order_is_settled_in_the_least_rounds():
 
 
 def test_candidates_that_chance_cannot_tell_apart_are_timed_to_the_end():
-    found, _ = timed(lambda n: 0.01 + n * 5 % 13 * 3e-4, lambda n: 0.01 + (n * 5 + 6) % 13 * 3e-4)
+    found, _ = timed(lambda n: 0.01 + n * 5 % 13 * 3e-4, lambda n: 0.01 + (n * 8 + 6) % 13 * 3e-4)
     assert [len(one.walls) for one in found] == [ROUNDS, ROUNDS] and len(rivals(found)) == 2
 
 
@@ -143,12 +143,23 @@ def test_a_candidate_lost_in_a_later_round_is_reported_and_the_others_go_on():
     assert len(found[0].walls) > len(found[1].walls)
 
 
-@pytest.mark.parametrize(("wins", "rounds", "expected"), [(0, 3, 1 / 8), (1, 6, 7 / 64), (3, 7, 0.5)])
-def test_the_chance_is_that_of_the_sign_test(wins, rounds, expected):
-    assert chance(wins, rounds) == pytest.approx(expected)
-    walls = [0.9 / WORTH - 0.01] * wins + [1.0] * (rounds - wins)
-    best, rival = Timed(Outcome(0, RIGHT, None, 1.0), [0.9] * rounds), Timed(Outcome(1, RIGHT, None, 1.0), walls)
+@pytest.mark.parametrize(("gains", "expected"), [
+    ((-1, -2, -3), 1 / 8),
+    ((1, -2, -3), 2 / 8),  # or none
+    ((1, -2, -3, -4), 2 / 16),
+    ((-1, -2, -3, 4), 7 / 16),  # ranks of 0 to 4: of 1, 1, 1, 2 and 2 sets
+    ((-1, -2, 3, -4, -5, -6), 5 / 64),  # ranks of 0 to 3: of 1, 1, 1 and 2 sets
+])  # fmt: skip
+def test_the_chance_is_that_of_the_signed_rank_test(gains, expected):
+    assert chance(gains) == pytest.approx(expected)
+    best = Timed(Outcome(0, RIGHT, None, 1.0), [1.0] * len(gains))
+    rival = Timed(Outcome(1, RIGHT, None, 1.0), [(1.0 - gain / 10) / WORTH for gain in gains])
     assert (rival not in rivals([best, rival])) == (expected <= CHANCE)
+
+
+def test_a_rival_that_is_quicker_by_less_than_it_is_slower_is_given_up():
+    found, _ = timed(lambda n: 0.01, lambda n: 0.0098 if n == 1 else 0.0104)
+    assert len(found[1].walls) == LEAST_ROUNDS + 1 and quickest(found) is found[0]
 
 
 def test_an_outcome_says_its_median_and_spread():

@@ -184,6 +184,17 @@ def test_another_process_finds_the_kernel():
     assert runs[0].stdout == runs[1].stdout != ""
 
 
+@pytest.mark.parametrize("made", [
+    "rg.ops.matmul(rg.tensor('A', (33, 65)), rg.tensor('B', (65, 47), constant=True))",
+    "rg.ops.embedding(rg.tensor('ids', (7,), 'int64'), rg.tensor('table', (100, 64)))",
+    "rg.put(rg.tensor('y', (8, 4)), rg.tensor('x', (1, 4)), rg.scalar('i', 'int32', 0, 7))",
+])  # fmt: skip
+def test_a_process_that_finds_its_kernel_imports_no_numpy(made):
+    text = f"import sys\nimport rollergen as rg\nrg.build({made}, 'cpu', top_k=1)\nprint('numpy' in sys.modules)"
+    runs = [subprocess.run([sys.executable, "-c", text], capture_output=True, text=True) for _ in range(2)]
+    assert [run.stdout for run in runs] == ["True\n", "False\n"], runs[1].stderr
+
+
 def test_the_cache_is_true_or_false():
     with pytest.raises(ArgumentError, match="cache is 'here'; expected True or False"):
         rg.build(product(), "v100", cache="here")
