@@ -142,10 +142,10 @@ def panel_part(stage: Stage) -> PanelPart | None:
 
 
 def _is_tap(stage: Stage, p: int) -> bool:
-    """Whether the loop is an unrolled one over all of an axis that is summed up."""
+    """Whether the loop is an unrolled one over all of an axis that is summed up, in every program of a batch."""
     loop = stage.loops[p]
     axis = stage.op.axis(loop.axis)
-    return loop.kind == UNROLL and axis.role == "reduce" and loop.extent == axis.extent
+    return loop.kind == UNROLL and axis.role == "reduce" and bool(np.all(loop.extent == axis.extent))
 
 
 def shared_panels(stage: Stage) -> tuple[int, ...]:

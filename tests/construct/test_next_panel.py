@@ -16,7 +16,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.loops import panel_part
-from rollergen.program.model import predict_stage
+from rollergen.program.model import predict_stage, price_batch, price_stages
 from rollergen.program.rprogram import SERIAL
 from rollergen.tile.rules import AlignmentRules
 from tests.lower.devices import DEVICES
@@ -93,6 +93,13 @@ def test_lines_of_an_image_ask_for_all_taps_of_the_next_panel(side):
     asked = {eval(f"({body}) + ({one})".replace("/", "//"), {}, at) for at in places for one in offsets}
     panel = 32 * 9 * 32
     assert offsets and asked >= set(range(panel, 2 * panel, 16))
+
+
+def test_taps_cost_in_a_batch_what_they_cost_alone():
+    stage = of_lines(7).stages[-1]
+    several = tuple(replace(loop, extent=np.full(2, loop.extent)) for loop in stage.loops)
+    alone = price_stages([stage], AVX512).seconds.tolist()
+    assert price_batch(replace(stage, loops=several), AVX512).seconds.tolist() == alone * 2
 
 
 def test_values_are_the_same():
