@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
 from rollergen.construct.candidate import Candidate, rounded
 from rollergen.construct.reductions import next_panel_prefetched
+from rollergen.dropped import at_once
 from rollergen.hal.spec import Device
 from rollergen.program.loops import prefetched_lines, prefetched_loads, prefetches_lines
 from rollergen.program.model import predict_stage, price_stages
@@ -21,33 +23,54 @@ if TYPE_CHECKING:
 
 
 def prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) -> Iterator[Candidate]:
-    """The drafts, then those of them that ask for what they read from beyond a unit's caches, where the model sees a
-    gain: for the next panel while one is computed, or for lines ahead of the steps that read them.
-
-    A convolution by its taps asks for lines already; if it can ask for the next panel instead, it does, for candidates
-    are timed with warm weights, which tell nothing of it.  (One core of a Zen 5, cold weights, us, lines and panels:
-    512 channels at 7 x 7 1295 and 1200, 256 to 512 with stride 2 at 14 x 14 702 and 634.)
-    """
+    """Those of the drafts that ask for what they read from beyond a unit's caches, where the model sees a gain: for
+    the next panel while one is computed, or for lines ahead of the steps that read them."""
     found = []
     for structure, plain in made:
-        roles, (stage,) = structure.variant.roles, plain.own
         if structure.staged or structure.asked:
             continue
-        panel = next_panel_prefetched(stage, roles.n)
-        if roles.taps and panel is not None and (stage.prefetch < 0 or not _fits_twice(panel, device)):
-            panel = None
-        for asking in (panel, None if roles.taps else _prefetching_lines(stage, device)):
+        (stage,) = plain.own
+        for asking in (next_panel_prefetched(stage, structure.variant.roles.n), _prefetching_lines(stage, device)):
             if asking is not None:
                 found.append((structure, plain, asking))
-    replaced = [id(plain) for structure, plain, _ in found if structure.variant.roles.taps]
-    yield from (plain for _, plain in made if id(plain) not in replaced)
-    if not found:
-        return
-    priced = price_stages([asking for *_, asking in found], device).seconds.tolist()
-    for (structure, plain, asking), seconds in zip(found, priced, strict=True):
-        one = structure.candidate(asking, device, rounded(structure.packing.copy_seconds(device) + seconds))
-        if one.seconds < plain.seconds or id(plain) in replaced:
+    for (_, plain, _), one in zip(found, _candidates([(own, asking) for own, _, asking in found], device), strict=True):
+        if one.seconds < plain.seconds:
             yield one
+
+
+def with_next_panels(
+    made: Sequence[tuple[Structure, Candidate]], device: Device
+) -> list[tuple[Structure, Candidate]]:
+    """The drafts of a convolution by its taps, which ask for lines ahead.  Those of which a unit's caches hold two
+    panels ask for the next one instead, whatever the model says: candidates are timed with warm weights, which tell
+    nothing of it.
+
+    (One core of a Zen 5, cold weights, us, lines and panels: 512 channels at 7 x 7 1295 and 1200, 256 to 512 with
+    stride 2 at 14 x 14 702 and 634.)
+    """
+    say = lambda one: f"{one[1].variant}, next panel prefetched"
+    return [(structure, one) for (structure, _), one in at_once(made, partial(_of_taps, device=device), say)]
+
+
+def _of_taps(made: Sequence[tuple[Structure, Candidate]], device: Device) -> list[Candidate]:
+    panels = [_next_panel_of_taps(structure, plain.own[0], device) for structure, plain in made]
+    asking = [(structure, panel) for (structure, _), panel in zip(made, panels, strict=True) if panel is not None]
+    found = iter(_candidates(asking, device))
+    return [plain if panel is None else next(found) for (_, plain), panel in zip(made, panels, strict=True)]
+
+
+def _next_panel_of_taps(structure: Structure, stage: Stage, device: Device) -> Stage | None:
+    panel = None if stage.prefetch < 0 or structure.staged else next_panel_prefetched(stage, structure.variant.roles.n)
+    return panel if panel is not None and _fits_twice(panel, device) else None
+
+
+def _candidates(asking: Sequence[tuple[Structure, Stage]], device: Device) -> list[Candidate]:
+    """With their prices, which are found together."""
+    seconds = price_stages([stage for _, stage in asking], device).seconds.tolist() if asking else []
+    return [
+        structure.candidate(stage, device, rounded(structure.packing.copy_seconds(device) + one))
+        for (structure, stage), one in zip(asking, seconds, strict=True)
+    ]
 
 
 def _fits_twice(stage: Stage, device: Device) -> bool:

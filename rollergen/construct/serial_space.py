@@ -15,7 +15,7 @@ from rollergen.construct.copies import copy_seconds, pending_copies
 from rollergen.construct.drafts import SIZES, Draftable, Drafted, drafted
 from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
-from rollergen.construct.prefetching import prefetching
+from rollergen.construct.prefetching import prefetching, with_next_panels
 from rollergen.construct.variants import Variant, needs_packing, operands
 from rollergen.dropped import as_far_as_possible, in_pieces, plan_text, standing
 from rollergen.expr.joining import joined
@@ -54,10 +54,11 @@ def serial_candidates(
     plain = [one for one in every if not (one.staged or one.asked)]
     for alike in (plain, [one for one in every if one.staged], [one for one in every if one.asked]):
         made = made_of(alike, count, 3 * count if alike is plain else count, device, rules, ledger, search)
-        if rules.shapes.prefetch:
+        if rules.shapes.prefetch and variant.roles.taps:
+            made = with_next_panels(made, device)
+        yield from (one for _, one in made)
+        if rules.shapes.prefetch and not variant.roles.taps:
             yield from as_far_as_possible(prefetching(made, device), f"{variant.name}, prefetched")
-        else:
-            yield from (one for _, one in made)
 
 
 def made_of(

@@ -23,12 +23,19 @@ from rollergen.verify.judge import Verified
 T = rg.tensor
 MASK8 = KeyError("mask8")
 
+
+def channels_last(x, w):
+    image = rg.ops.permute(x, (0, 3, 1, 2))
+    return rg.ops.permute(rg.ops.conv2d(image, w, padding=1), (0, 2, 3, 1))
+
+
 EXPRESSIONS = {
     "elementwise": lambda: rg.ops.add(T("x", (48, 64)), rg.ops.t(T("y", (64, 48)))),
     "row": lambda: rg.ops.softmax(T("x", (48, 64))),
     "reduction": lambda: rg.ops.amax(T("x", (48, 64)), 1),
     "contraction": lambda: rg.ops.matmul(T("a", (48, 64)), T("b", (64, 40))),
     "matrix": lambda: rg.ops.matmul(T("a", (48, 64), "float16"), T("b", (64, 48), "float16")),
+    "taps": lambda: channels_last(T("x", (1, 7, 7, 64)), T("w", (64, 64, 3, 3), constant=True)),
     "window": lambda: rg.ops.max_pool2d(T("x", (1, 3, 15, 17)), 3),
 }
 
@@ -132,6 +139,26 @@ def test_a_tile_that_has_no_price_does_not_take_its_batch_along(kind, device, pl
     kernel = built(kind, device)
     assert raised and "ValueError: The truth value" in dropped(kernel)[0]
     assert len(kernel.candidates) > 1
+
+
+def test_programs_stand_of_which_none_can_be_made_to_ask_ahead(monkeypatch):
+    before = built("contraction", AVX512)
+    choice.cache_clear()
+    raised = failing(monkeypatch, "construct.prefetching:next_panel_prefetched", lambda *given: True)
+    kernel = built("contraction", AVX512)
+    assert raised and "prefetched: KeyError: 'mask8'" in dropped(kernel)[0]
+    assert kernel.program == before.program
+
+
+def test_a_convolution_by_its_taps_that_cannot_ask_for_the_next_panel_leaves_the_others(monkeypatch):
+    calls = failing(monkeypatch, "construct.prefetching:next_panel_prefetched", has_taps_and(every_third()))
+    kernel = built("taps", AVX512, options=rg.BuildOptions(winograd=0))
+    assert calls and any("next panel prefetched: KeyError: 'mask8'" in note for note in dropped(kernel))
+    assert any(len(stage.op.of_role("reduce")) > 1 and stage.prefetch >= 0 for stage in kernel.program.stages)
+
+
+def has_taps_and(wrong):
+    return lambda stage, axis: len(stage.op.of_role("reduce")) > 1 and wrong()
 
 
 def test_a_batch_of_plans_one_of_which_cannot_be_assembled_is_priced_without_it(monkeypatch):
