@@ -1,7 +1,7 @@
 """Candidates are timed in alternation until their order is settled; impossible times are not believed."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import pytest
 
@@ -155,6 +155,12 @@ def test_the_chance_is_that_of_the_signed_rank_test(gains, expected):
     best = Timed(Outcome(0, RIGHT, None, 1.0), [1.0] * len(gains))
     rival = Timed(Outcome(1, RIGHT, None, 1.0), [(1.0 - gain / 10) / WORTH for gain in gains])
     assert (rival not in rivals([best, rival])) == (expected <= CHANCE)
+
+
+def test_times_that_a_coarse_clock_cannot_tell_apart_are_in_favour_of_the_rival():
+    in_any_order = {chance(gains) for gains in permutations((1, -1, -1, -1))}
+    assert in_any_order == {7 / 16}  # its rank is 4, as of (-1, -2, -3, 4)
+    assert chance((0.0, 0.0, 0.0)) == 1 and chance((0.0, -2.0, -3.0)) == 2 / 8
 
 
 def test_a_rival_that_is_quicker_by_less_than_it_is_slower_is_given_up():
