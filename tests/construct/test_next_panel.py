@@ -13,6 +13,7 @@ from rollergen.construct.variants import variants
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
+from rollergen.program.assemble.contraction import sharing_panels
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.loops import panel_part
@@ -93,6 +94,17 @@ def test_lines_of_an_image_ask_for_all_taps_of_the_next_panel(side):
     asked = {eval(f"({body}) + ({one})".replace("/", "//"), {}, at) for at in places for one in offsets}
     panel = 32 * 9 * 32
     assert offsets and asked >= set(range(panel, 2 * panel, 16))
+
+
+@pytest.mark.parametrize(("images", "groups"), [(1, 1), (3, 1), (1, 4), (3, 2)])
+def test_lines_and_images_share_a_panel_and_groups_which_have_weights_of_their_own_do_not(images, groups):
+    x, w = rg.tensor("x", (images, 7, 7, 64)), rg.tensor("w", (64, 64 // groups, 3, 3), constant=True)
+    sums = rg.ops.conv2d(rg.ops.permute(x, (0, 3, 1, 2)), w, padding=1, groups=groups)
+    (op,) = canonicalize(rg.ops.permute(sums, (0, 2, 3, 1))).tensor_ops
+    by_taps = next(one for one in variants(op, AVX512) if one.roles.taps)
+    extents = [by_taps.op.axis(axis).extent for axis in sharing_panels(by_taps.op, by_taps.roles)]
+    assert extents == ([images, 7] if images > 1 else [7])
+    assert groups == 1 or groups in [by_taps.op.axis(axis).extent for axis in by_taps.roles.batch]
 
 
 def test_taps_cost_in_a_batch_what_they_cost_alone():
