@@ -1,8 +1,9 @@
 """NumPy, imported where it is first used.
 
 A process that finds its kernel in the cache needs NumPy no sooner than it calls the kernel, and to import it takes a
-third of what finding takes.  So modules that finding imports have ``from rollergen.hal.late import np``, and ask it
-for nothing while they are imported themselves.
+third of what finding takes.  (Chains of stages and sizes, where an expression may have them, import it all the same.)
+So modules that finding imports have ``from rollergen.hal.late import np``, and ask it for nothing while they are
+imported themselves.
 """
 
 from __future__ import annotations

@@ -122,8 +122,9 @@ def finite_bounds(dtype: str) -> tuple[float, float]:
     """The least and the largest number of `dtype`."""
     if not is_float(dtype):
         return DTYPES[dtype].limits
-    row, bits = DTYPES[dtype], DTYPES[dtype].above - 1
-    largest = float(np.array([bits], row.word).view(numpy_dtype(dtype))[0])
+    row = DTYPES[dtype]
+    exponent, fraction = divmod(row.above - 1, 1 << row.fraction)
+    largest = (1 + fraction / (1 << row.fraction)) * 2.0 ** (exponent - row.bias)
     return -largest, largest
 
 
@@ -197,6 +198,8 @@ def check_scalar(scalar: float | int | bool, dtype: str, operation: str) -> floa
 
 
 def _overflows(value: float, dtype: str) -> bool:
+    if abs(value) <= finite_bounds(dtype)[1]:
+        return False
     with np.errstate(over="ignore"):
         return not np.isfinite(np.float64(numpy_dtype(dtype).type(value)))
 

@@ -286,6 +286,8 @@ def _held(number: float | int | bool | None, dtype: str) -> float | int | bool |
     if number is None or dtype == "bool" or isinstance(number, bool):
         return number if isinstance(number, bool) or number in (0, 1) else None
     if is_float(dtype):
+        if float(number).is_integer() and abs(number) <= 1 << DTYPES[dtype].significant:
+            return float(number)  # as most are, and no NumPy is imported for it
         with np.errstate(over="ignore"):
             return float(rounded(number, dtype))
     low, high = DTYPES[dtype].limits

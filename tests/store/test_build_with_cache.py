@@ -187,6 +187,8 @@ def test_another_process_finds_the_kernel():
 @pytest.mark.parametrize("made", [
     "rg.ops.matmul(rg.tensor('A', (33, 65)), rg.tensor('B', (65, 47), constant=True))",
     "rg.ops.embedding(rg.tensor('ids', (7,), 'int64'), rg.tensor('table', (100, 64)))",
+    "rg.ops.gelu(rg.tensor('x', (8, 16), 'bfloat16'))",  # with numbers that are held to the dtype
+    "rg.ops.conv2d(rg.tensor('x', (1, 8, 9, 9)), rg.tensor('w', (8, 8, 3, 3), constant=True), padding=1)",
     "rg.put(rg.tensor('y', (8, 4)), rg.tensor('x', (1, 4)), rg.scalar('i', 'int32', 0, 7))",
 ])  # fmt: skip
 def test_a_process_that_finds_its_kernel_imports_no_numpy(made):
