@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 from rollergen.errors import DtypeError, ExpressionError, shown
@@ -48,9 +49,8 @@ def scalar(name: str, dtype: Any, low: int, high: int) -> Scalar:
     kind = dtype_name(dtype, f"{name}'s dtype")
     if kind not in ("int32", "int64"):
         raise DtypeError(f"rg.scalar({name!r}): dtype is {shown(dtype)}; expected int32 or int64")
+    low, high = _integer(low, f"rg.scalar({name!r}): low"), _integer(high, f"rg.scalar({name!r}): high")
     for bound, what in ((low, "low"), (high, "high")):
-        if isinstance(bound, bool) or not isinstance(bound, int):
-            raise ExpressionError(f"rg.scalar({name!r}): {what} is {shown(bound)}; expected an integer")
         least, most = DTYPES[kind].limits
         if not least <= bound <= most:
             raise DtypeError(f"rg.scalar({name!r}): {what} is {bound}, which {kind} does not hold")
@@ -61,3 +61,12 @@ def scalar(name: str, dtype: Any, low: int, high: int) -> Scalar:
     found = Scalar(Load(buffer, (), source=made), {})
     found.tensor = made
     return found
+
+
+def _integer(bound: Any, where: str) -> int:
+    try:
+        if isinstance(bound, bool):
+            raise TypeError
+        return index(bound)
+    except TypeError:
+        raise ExpressionError(f"{where} is {shown(bound)}; expected an integer") from None

@@ -37,8 +37,8 @@ def fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: Pane
     nest, out, p = context.nest, context.out, context.nest.stage.prefetch
     following: list[dict[int, Index]] = [{p: here.point[p] + 1}]
     if part is not None:
-        first = here.point[part.inner] * part.each
-        following = [following[0] | _digits(nest, part.vectors, first + n, out.ranges) for n in range(part.each)]
+        mine = here.point[part.inner] * part.each
+        following = [following[0] | _digits(nest, part.vectors, mine + n, out.ranges) for n in range(part.each)]
     for changes, load in product(following, prefetched_loads(nest.stage, used)):
         offset = load.offset().substitute(here.bind(changes).axes)
         first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset

@@ -75,12 +75,18 @@ def test_one_kernel_serves_all_values_and_refuses_those_outside(tmp_path):
         loaded(x, 61)
 
 
+def test_bounds_may_be_integers_of_numpy():
+    buffer = rg.scalar("pos", "int32", np.int64(0), np.uint8(60)).tensor.buffer
+    assert buffer == rg.scalar("pos", "int32", 0, 60).tensor.buffer and type(buffer.low) is type(buffer.high) is int
+
+
 def test_what_is_no_scalar_is_refused_by_name():
     for arguments, error, text in (
         (("p", "float32", 0, 1), DtypeError, "dtype is 'float32'; expected int32 or int64"),
         (("p", "int32", 3, 2), ExpressionError, "low is 3 and high is 2"),
         (("p", "int32", 0, 2**31), DtypeError, "high is 2147483648, which int32 does not hold"),
         (("p", "int32", 0, 1.5), ExpressionError, "high is 1.5; expected an integer"),
+        (("p", "int32", False, 3), ExpressionError, "low is False; expected an integer"),
         (("out", "int32", 0, 1), ExpressionError, "an argument of every kernel's own"),
     ):
         with pytest.raises(error) as caught:
