@@ -19,6 +19,7 @@ from rollergen.expr.ruled_out import scores_of_whole_blocks
 from rollergen.expr.values import Binary, Const, Partial, Select, Value
 from rollergen.hal.dataclass import dataclass
 from rollergen.lower.arithmetic import evaluate
+from rollergen.lower.chain_lines import ChainLines
 from rollergen.lower.chain_operands import ChainPlaces, finished_results, number_of, turned_queries
 from rollergen.lower.context import Context
 from rollergen.lower.expressions import (
@@ -38,6 +39,7 @@ from rollergen.lower.maths import LOG2E, exp2_below, exp_below
 from rollergen.lower.online import scaled_score
 from rollergen.lower.place import clipped, conjunction, when_all
 from rollergen.lower.writer import Nested
+from rollergen.program.chain_lines import asked_lines
 from rollergen.program.chains import chain_factors, key_bounds, steps_of, tile_of_chain
 
 _F32 = "float32"
@@ -232,7 +234,7 @@ class _Chain:
         most = groups.bounds(out.ranges)[1]
         if most:
             with out.loop(out.names.fresh("group"), number_of(groups, out.ranges), (0, most - 1)) as at:
-                self._write_group(block, at * size, size, score, new)
+                self._write_group(block, at * size, size, score, new, asking=at)
         rest, unknown = self.keys % size, self.nest.is_open(self.roles.key)
         if rest and self.tile.keys % size == 0 and not unknown:  # of the last block alone
             left = (block.count - groups * size).simplify(out.ranges)
@@ -243,13 +245,19 @@ class _Chain:
             with out.loop(name, number_of(block.count, out.ranges), (0, self.tile.keys - 1), start=start) as at:
                 self._write_group(block, at, 1, score, new)
 
-    def _write_group(self, block: _Block, at: Index, size: int, score: Value, new: str | None) -> None:
-        """The scores of neighbouring keys side by side in registers."""
+    def _write_group(
+        self, block: _Block, at: Index, size: int, score: Value, new: str | None, asking: Index | None = None
+    ) -> None:
+        """The scores of neighbouring keys side by side in registers; ``asking``: the number of a group that asks for
+        lines while it is computed."""
         out, places, lanes = self.out, self.places, self.tile.lanes
         dots = out.register("dot", _F32, (size, self.tile.vectors), lanes)
         for u in range(size):
             for v in self.vectors:
                 out.assign(self._element(dots, u, v), self._number(0.0))
+        lines = None
+        if asking is not None and self.stage.prefetch >= 0:
+            lines = ChainLines(self.places, asked_lines(self.op, self.roles, self.tile), block.begin + at, asking)
         with Nested() as nested:
             inner: dict[str, Index] = {}
             flat = Index()
@@ -257,6 +265,8 @@ class _Chain:
                 extent = self.op.extents()[axis]
                 inner[axis] = nested.loop(out.loop(out.names.fresh(axis), extent, (0, extent - 1)))
                 flat = flat * extent + inner[axis]
+            if lines is not None:
+                lines.ask(flat)
             queries = [out.let("query", self._read(self.queries, flat, v)) for v in self.vectors]
             for u in range(size):
                 scope = places.scope(places.place(key=block.begin + at + u), inner=inner)

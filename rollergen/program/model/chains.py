@@ -16,6 +16,7 @@ from rollergen.expr.chains import ROW
 from rollergen.expr.stages import size_bytes
 from rollergen.expr.values import Binary, Select, Unary, Value, loads, walk
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
+from rollergen.program.chain_lines import asked_lines
 from rollergen.program.chains import ChainRoles, ChainTile, chain_factors, steps_of, tile_of_chain, turned_loads
 from rollergen.program.model.chain_work import chain_flops, chain_work
 from rollergen.program.model.costs import Costs, costs_of
@@ -103,10 +104,12 @@ def _within_a_block(stage: Stage, device: Device, costs: Costs) -> list[Limit]:
     steps = groups[0] * work.inner, groups[1] * tile.keys
     sides = tile.inner_keys, tile.columns
     ports = costs.load_ports or 1.0
-    moves = sum(count * (tile.vectors + side) / ports for count, side in zip(steps, sides, strict=True))
-    found.append(("load ports", moves, OVERLAPS))
+    asked = sum(len(one.lines) for one in asked_lines(stage.op, roles, tile)) if stage.prefetch >= 0 else 0
+    moves = sum(count * (tile.vectors + side) for count, side in zip(steps, sides, strict=True)) + steps[0] * asked
+    found.append(("load ports", moves / ports, OVERLAPS))
     tiles = zip(steps, sides, strict=True)
     instructions = sum(n * (side * (tile.vectors + 1) + tile.vectors + costs.loop_instructions) for n, side in tiles)
+    instructions += steps[0] * asked
     found.append(("issue", instructions / (costs.issue_per_clock or 1.0), OVERLAPS))
     waits = sum(max(0.0, fma.latency_clocks - side * tile.vectors / fma.per_clock) * count
                 for count, side in zip(steps, sides, strict=True))  # fmt: skip
