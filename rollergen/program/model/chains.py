@@ -131,8 +131,9 @@ def _function_clocks(stage: Stage, roles: ChainRoles, tile: ChainTile, fma: Inst
         slots += costs.operation("exp_below") + 4  # the larger one, the difference, the sum
     read, turned = {load for load in loads(*values) if roles.rows in load.axes()}, turned_loads(stage.op, roles)
     gathered = len(read - {*turned})
-    moved = 2 / (costs.store_ports or 1.0) + len(turned) * (np.log2(tile.lanes) + 2)
-    return slots / fma.per_clock + moved + gathered * tile.lanes * (costs.gather_clocks or 1.0)
+    computed = max(slots / fma.per_clock, 2 / (costs.store_ports or 1.0))  # scores and weights are stored beside it
+    moved = len(turned) * (np.log2(tile.lanes) + 2)
+    return computed + moved + gathered * tile.lanes * (costs.gather_clocks or 1.0)
 
 
 def _operations(values: tuple[Value, ...]) -> list[Value]:
