@@ -40,7 +40,7 @@ from rollergen.lower.online import scaled_score
 from rollergen.lower.place import clipped, conjunction, when_all
 from rollergen.lower.writer import Nested
 from rollergen.program.chain_lines import asked_lines
-from rollergen.program.chains import chain_factors, key_bounds, steps_of, tile_of_chain
+from rollergen.program.chains import chain_factors, key_bounds, steps_of, tail_vectors, tile_of_chain
 
 _F32 = "float32"
 _FAR = 2.0**64
@@ -74,16 +74,38 @@ class _Chain:
         extents, rows = self.op.extents(), self.tile.rows
         self.columns, self.keys = extents[self.roles.column], extents[self.roles.key]
         array = lambda wish, elements: self.out.array(wish, PRIVATE, _F32, elements, 4 * self.tile.lanes)
-        self.queries = turned_queries(self.places, self.factors.queries, array, self.scale)
+        inner_points = math.prod(extents[axis] for axis in self.roles.inner)
+        self.queries: Pointer = array("queries", inner_points * rows)
         self.scores: Pointer = array("scores", self.tile.keys * rows)
         self.sums: Pointer = array("sums", self.columns * rows)
-        self.vectors, inner = range(self.tile.vectors), self.stage.inner
+        inner = self.stage.inner
         assert inner is not None
         self.alone = self.keys <= self.tile.keys and not inner.first and not inner.last
         """Whether a block has all keys: its sums add to nothing."""
 
+    @property
+    def vectors(self) -> range:
+        return self.places.vectors
+
     def write(self) -> None:
-        out = self.out
+        """The block, of which the last one of rows has perhaps fewer vectors."""
+        tail, every = range(tail_vectors(self.op, self.roles, self.tile)), range(self.tile.vectors)
+        if tail == every or self.nest.is_open(self.roles.rows):
+            self._write_rows(every)
+        elif self.op.extents()[self.roles.rows] <= self.tile.rows:
+            self._write_rows(tail)
+        else:
+            last = (self.places.rows_left - 1).simplify(self.out.ranges)
+            with self.out.when(Inside(last, None, len(tail) * self.tile.lanes)):
+                self._write_rows(tail)
+            with self.out.otherwise():
+                self.places.fill()
+                self._write_rows(every)
+
+    def _write_rows(self, vectors: range) -> None:
+        """The rows of so many vectors."""
+        out, self.places.vectors = self.out, vectors
+        turned_queries(self.places, self.factors.queries, self.queries, self.scale)
         if not self.alone:
             count = self.columns * self.tile.vectors
             with out.loop(out.names.fresh("n"), count, (0, count - 1)) as at:

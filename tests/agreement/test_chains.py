@@ -243,6 +243,18 @@ def test_what_a_chain_asks_for_is_priced():
     assert asking["issue"] - silent["issue"] == pytest.approx(lines / costs["issue_per_clock"])
 
 
+def test_the_last_tile_computes_with_vectors_that_have_rows():
+    spec = load_device("cpu")  # of 8 lanes
+    expr = lambda rows: attention(*operands(2, rows, 48, 32, 32, 1), SCORES["scaled"])
+    made = {rows: program(expr(rows), spec, TILES[0]) for rows in (40, 48)}
+    narrow, whole = emit(made[40], spec).text.split("if (rows - 1 < 8) {", 1)[1].split("\n    } else {", 1)
+    assert "dot[0][0] =" in narrow and "dot[0][1] =" not in narrow
+    assert "dot[0][1] =" in whole and "rows" not in re.sub("square_rows", "", whole)
+    assert "rows =" not in emit(made[48], spec).text
+    clocks = lambda rows: {one.name: one.clocks for one in predict(made[rows], spec).stages[0].limiters}
+    assert clocks(40)["multiply-adds"] == pytest.approx(clocks(48)["multiply-adds"] * 5 / 6)
+
+
 def test_no_chain_where_a_result_reads_others_or_weights_know_their_columns():
     q, k, v = operands()
     plain = attention(q, k, v, SCORES["scaled"])
