@@ -68,6 +68,7 @@ class _State(ctypes.Structure):
 
     _fields_ = (
         ("job", _WORD), ("once", _WORD), ("spin", _WORD), ("wake", _WORD), ("owed", _WORD), ("parts", _WORD),
+        ("threads", ctypes.c_void_p), ("count", _WORD), ("cores", ctypes.c_void_p), ("bytes", _WORD), ("caller", _WORD),
         ("apart", _APART), ("generation", _WORD), ("apart_too", _APART), ("sleepers", _WORD),
         ("apart_from_gate", _APART), ("gate", _WORD), ("apart_from_lock", _APART), ("lock", _WORD),
     )  # fmt: skip
@@ -148,8 +149,24 @@ class Pool:
                 return
             self._started = True
             serve = self._call(self._serve, _Arguments(ctypes.pointer(self._state)))
-            for number in range(self._threads):
-                threading.Thread(target=serve, name=f"rollergen-{number}", daemon=True).start()
+            made = [
+                threading.Thread(target=serve, name=f"rollergen-{number}", daemon=True)
+                for number in range(self._threads)
+            ]
+            for one in made:
+                one.start()
+            self._keep_off([one.native_id or 0 for one in made])
+
+    def _keep_off(self, threads: Sequence[int]) -> None:
+        """Tells callers which threads to keep off their core, and which cores these may use."""
+        allowed = os.sched_getaffinity(0)
+        self._cores = bytearray(8 * (max(allowed) // 64 + 1))
+        for core in allowed:
+            self._cores[core // 8] |= 1 << core % 8
+        self._numbers = (_WORD * len(threads))(*threads)
+        state = self._state
+        state.cores = ctypes.addressof((ctypes.c_char * len(self._cores)).from_buffer(self._cores))
+        state.threads, state.bytes, state.count = ctypes.addressof(self._numbers), len(self._cores), len(threads)
 
 
 def pool_of(runtime: OpenCLRuntime) -> Pool | None:

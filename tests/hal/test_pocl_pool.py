@@ -144,6 +144,27 @@ def test_a_timed_job_has_the_help_of_threads_that_slept(module, pool):
     assert met.all()
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity here")
+def test_threads_that_are_woken_keep_off_the_callers_core(module, pool):
+    """Linux may wake them there, and leave them: each then has half of a core."""
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("one core")
+    counts = np.zeros(GROUPS, np.int32)
+    run = pool.job([launch(module, "count", GROUPS, counts)])
+    try:
+        for core in sorted(cores)[:2] * 2:
+            os.sched_setaffinity(0, {core})
+            time.sleep(0.02)  # they sleep
+            before = counts.copy()
+            pool._state.owed = pocl_pool._WAKE_TICKS + 1  # so that this job wakes them
+            run()
+            assert np.array_equal(counts, before + 1)
+            assert [os.sched_getaffinity(one) for one in pool._numbers] == [cores - {core}] * len(pool._numbers)
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 def test_of_several_callers_one_has_the_threads_and_all_are_right(module, pool):
     def work(number):
         run, counts, sums = counting(module, pool)
