@@ -14,9 +14,9 @@ import platform
 import threading
 import time
 from _ctypes import dlopen, dlsym
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -211,18 +211,34 @@ def _function(name: str) -> int:
         return 0
 
 
-def usable_cores(group: Path = Path("/sys/fs/cgroup")) -> int:
-    """Cores that this process may keep busy all the time: its affinity, and the share of time of its control group."""
-    return max(1, min(cores(), _quota(group) or cores()))
+def usable_cores(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Cores that this process may keep busy all the time: its affinity, and the least share of time of its control
+    group and those around it.  ``groups``: where they are mounted; ``own``: tells which ones are the process's."""
+    return max(1, min([cores(), *_quotas(groups, own)]))
 
 
-def _quota(group: Path) -> int:
-    """Whole cores that the control group (version 2, else 1) may use; 0 where it has no limit."""
+def _quotas(groups: Path, own: Path) -> Iterator[int]:
+    """Whole cores that each of the groups (version 2, or 1) may use that has a limit."""
+    try:
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        lines = []
+    for controllers, path in [("", "/"), ("cpu", "/"), *(line[1:] for line in lines)]:  # containers see the root alone
+        names = [name for name in path.split("/") if name]
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mounts = (groups / controllers, groups / "cpu") if controllers else (groups, groups / "unified")
+        for mount, depth in product(mounts, range(len(names) + 1)):
+            yield from _quota(mount.joinpath(*names[:depth]))
+
+
+def _quota(group: Path) -> list[int]:
+    """The whole cores that a control group may use; none where it has no limit."""
     try:
         quota, period = (group / "cpu.max").read_text().split()
     except (OSError, ValueError):
         try:
-            quota, period = ((group / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
         except OSError:
-            return 0
-    return max(1, int(quota) // int(period)) if quota.strip().isdigit() else 0
+            return []
+    return [max(1, int(quota) // int(period))] if quota.strip().isdigit() else []
