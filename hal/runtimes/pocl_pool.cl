@@ -24,6 +24,9 @@ struct pool {
     word spin, wake; /* ticks: how long threads wait awake; how much work is worth waking those that sleep */
     word owed;       /* ticks of jobs that were begun while some slept */
     word parts;      /* who is free takes one in so many of the groups that are left */
+    word threads, count;     /* where their numbers stand, and how many there are */
+    word cores, bytes;       /* where a set of the cores that they may use stands, a bit for each, and its size */
+    word caller;             /* the core of the last caller that woke them, which they keep off; from 1, 0: none */
     word apart[8], generation; /* of jobs; threads sleep on its lower half */
     word apart_too[8], sleepers;
     word apart_from_gate[8], gate; /* CLOSED between jobs, and how many threads are inside */
@@ -36,6 +39,8 @@ struct pool {
 
 /* Linux, <linux/futex.h> and the table of system calls of x86-64 */
 #define FUTEX 202
+#define SETAFFINITY 203
+#define GETCPU 309
 #define WAIT 128 /* FUTEX_WAIT | FUTEX_PRIVATE_FLAG */
 #define WAKE 129 /* FUTEX_WAKE | FUTEX_PRIVATE_FLAG */
 #define ALL 0x7fffffff
@@ -49,11 +54,32 @@ static word ticks(void)
 
 static void breathe(void) { __asm__ volatile("pause" ::: "memory"); }
 
+static void system_call(word number, word first, word second, word third)
+{
+    __asm__ volatile("xorl %%r10d, %%r10d; syscall"
+                     : "+a"(number) : "D"(first), "S"(second), "d"(third) : "rcx", "r10", "r11", "memory");
+}
+
 static void futex(global word *place, word operation, word value)
 {
-    word number = FUTEX;
-    __asm__ volatile("xorl %%r10d, %%r10d; syscall"
-                     : "+a"(number) : "D"(place), "S"(operation), "d"(value) : "rcx", "r10", "r11", "memory");
+    system_call(FUTEX, (word)place, operation, value);
+}
+
+/* Keeps the threads off the caller's core.  Linux wakes a thread there where its own core is busy and the two share no
+ * cache, and moves it milliseconds later: half of a job, in turns, on one core. */
+static void keep_off(global struct pool *pool)
+{
+    uint core = 0;
+    system_call(GETCPU, (word)&core, 0, 0);
+    if (core + 1ul == pool->caller || core / 8 >= pool->bytes)
+        return;
+    pool->caller = core + 1;
+    global uchar *byte = (global uchar *)pool->cores + core / 8;
+    uchar before = *byte;
+    *byte &= ~(1 << core % 8);
+    for (word number = 0; number < pool->count; ++number)
+        system_call(SETAFFINITY, ((global word *)pool->threads)[number], pool->bytes, pool->cores);
+    *byte = before;
 }
 
 /* The function of a launch, as PoCL calls it: (arguments, context, x, y, z).  Below the stack pointer may lie data of
@@ -131,6 +157,7 @@ static void do_job(global struct pool *pool, global struct launch *job)
     word took = job->took > job->took_asleep ? job->took : job->took_asleep;
     if (asleep && (pool->owed += took) > pool->wake) {
         pool->owed = 0;
+        keep_off(pool);
         futex(&pool->generation, WAKE, ALL);
     }
     work(job, 1, pool->parts);

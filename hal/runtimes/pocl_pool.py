@@ -14,9 +14,9 @@ import platform
 import threading
 import time
 from _ctypes import dlopen, dlsym
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,7 @@ class _State(ctypes.Structure):
 
     _fields_ = (
         ("job", _WORD), ("once", _WORD), ("spin", _WORD), ("wake", _WORD), ("owed", _WORD), ("parts", _WORD),
+        ("threads", ctypes.c_void_p), ("count", _WORD), ("cores", ctypes.c_void_p), ("bytes", _WORD), ("caller", _WORD),
         ("apart", _APART), ("generation", _WORD), ("apart_too", _APART), ("sleepers", _WORD),
         ("apart_from_gate", _APART), ("gate", _WORD), ("apart_from_lock", _APART), ("lock", _WORD),
     )  # fmt: skip
@@ -148,8 +149,24 @@ class Pool:
                 return
             self._started = True
             serve = self._call(self._serve, _Arguments(ctypes.pointer(self._state)))
-            for number in range(self._threads):
-                threading.Thread(target=serve, name=f"rollergen-{number}", daemon=True).start()
+            made = [
+                threading.Thread(target=serve, name=f"rollergen-{number}", daemon=True)
+                for number in range(self._threads)
+            ]
+            for one in made:
+                one.start()
+            self._keep_off([one.native_id or 0 for one in made])
+
+    def _keep_off(self, threads: Sequence[int]) -> None:
+        """Tells callers which threads to keep off their core, and which cores these may use."""
+        allowed = os.sched_getaffinity(0)
+        self._cores = bytearray(8 * (max(allowed) // 64 + 1))
+        for core in allowed:
+            self._cores[core // 8] |= 1 << core % 8
+        self._numbers = (_WORD * len(threads))(*threads)
+        state = self._state
+        state.cores = ctypes.addressof((ctypes.c_char * len(self._cores)).from_buffer(self._cores))
+        state.threads, state.bytes, state.count = ctypes.addressof(self._numbers), len(self._cores), len(threads)
 
 
 def pool_of(runtime: OpenCLRuntime) -> Pool | None:
@@ -194,18 +211,34 @@ def _function(name: str) -> int:
         return 0
 
 
-def usable_cores(group: Path = Path("/sys/fs/cgroup")) -> int:
-    """Cores that this process may keep busy all the time: its affinity, and the share of time of its control group."""
-    return max(1, min(cores(), _quota(group) or cores()))
+def usable_cores(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Cores that this process may keep busy all the time: its affinity, and the least share of time of its control
+    group and those around it.  ``groups``: where they are mounted; ``own``: tells which ones are the process's."""
+    return max(1, min([cores(), *_quotas(groups, own)]))
 
 
-def _quota(group: Path) -> int:
-    """Whole cores that the control group (version 2, else 1) may use; 0 where it has no limit."""
+def _quotas(groups: Path, own: Path) -> Iterator[int]:
+    """Whole cores that each of the groups (version 2, or 1) may use that has a limit."""
+    try:
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        lines = []
+    for controllers, path in [("", "/"), ("cpu", "/"), *(line[1:] for line in lines)]:  # containers see the root alone
+        names = [name for name in path.split("/") if name]
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mounts = (groups / controllers, groups / "cpu") if controllers else (groups, groups / "unified")
+        for mount, depth in product(mounts, range(len(names) + 1)):
+            yield from _quota(mount.joinpath(*names[:depth]))
+
+
+def _quota(group: Path) -> list[int]:
+    """The whole cores that a control group may use; none where it has no limit."""
     try:
         quota, period = (group / "cpu.max").read_text().split()
     except (OSError, ValueError):
         try:
-            quota, period = ((group / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
         except OSError:
-            return 0
-    return max(1, int(quota) // int(period)) if quota.strip().isdigit() else 0
+            return []
+    return [max(1, int(quota) // int(period))] if quota.strip().isdigit() else []

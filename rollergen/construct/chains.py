@@ -87,7 +87,7 @@ def chain_candidates(op: TensorOp, device: Device, rules: AlignmentRules, ledger
     single = all(load.dtype not in ("float16", "bfloat16") for load in op.loads()) and op.output.dtype == "float32"
     if instruction is None or not _runs_in_lanes(device) or not single:
         return
-    make = lambda tile: chain_stage(op, roles, tile, instruction)
+    make = lambda tile: chain_stage(op, roles, tile, instruction, shapes.prefetch)
     stages = assembled(list(_tiles(op, roles, instruction, device)), make, "fused")
     yield from candidates("fused", stages, device)
 

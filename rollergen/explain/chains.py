@@ -16,7 +16,12 @@ def chain_text(stage: Stage) -> list[str]:
         return [*_matrix_text(stage), *_left_out(stage)]
     roles, tile = tile_of_chain(stage)
     beside = f"{tile.inner_keys} {roles.key} and then {tile.columns} {roles.column} side by side"
-    return [f"{tile.rows} {roles.rows} in lanes; {tile.keys} {roles.key} at a time, {beside}", *_left_out(stage)]
+    asked = [f"the next {roles.rows}, and where results will be written, are asked for while scores are computed"]
+    return [
+        f"{tile.rows} {roles.rows} in lanes; {tile.keys} {roles.key} at a time, {beside}",
+        *(asked if stage.prefetch >= 0 else []),
+        *_left_out(stage),
+    ]
 
 
 def _matrix_text(stage: Stage) -> list[str]:

@@ -233,7 +233,7 @@ def decisions(stage: Stage, device: Device) -> list[str]:
     if prefetches_lines(stage):
         ahead = f"lines are asked for {AHEAD_BYTES} bytes ahead of their use"
         said.append("the next rows are asked for while some are read" if next_rows(stage) else ahead)
-    elif stage.prefetch >= 0:
+    elif stage.prefetch >= 0 and stage.inner is None:
         panel = "panel" if panel_part(stage) is not None else "row"
         what = f"the next {panel} is" if stage.op.reductions else "what the next row takes is"
         said.append(f"{what} fetched while this one is computed")

@@ -40,28 +40,34 @@ class ChainPlaces:
     """Where a chain's operands lie: the axes at a vector of rows, a key and a column.
 
     ``overhangs``: whether the last tile of rows does; lanes beyond the last row read its elements, and store nothing.
+    ``vectors``: those of the tile that are read, computed and stored; of the last tile perhaps only the first ones.
     """
 
     def __init__(self, out: Writer, nest: Nest, roles: ChainRoles, tile: ChainTile) -> None:
         self.out, self.nest, self.roles, self.tile = out, nest, roles, tile
-        self.overhangs = nest.overhangs(roles.rows, tile.rows)
+        self.vectors = range(tile.vectors)
         self._outermost = Place.outermost(nest)
         self._of = {(loop.axis, loop.kind): p for p, loop in enumerate(nest.loops)}
         of_axis = lambda axis: [p for p, loop in enumerate(nest.loops) if loop.axis == axis and loop.kind != GRID]
         self._key, self._column = of_axis(roles.key), of_axis(roles.column)
         grid = [p for p, loop in enumerate(nest.loops) if loop.axis == roles.rows and loop.kind == GRID]
         self.first_row = (Index.axis(nest.variables[grid[0]]) * tile.rows).simplify(out.ranges)
-        self.rows_left = Index((), tile.rows)
-        self.row_range = self.first_row, self.first_row + (tile.rows - 1)
+        self.fill()
         self._begin = _ZERO
         size = tile.keys * tile.rows
         self._turned = {one: out.array("turned", PRIVATE, one.dtype, size, 64) for one in turned_loads(nest.op, roles)}
-        if self.overhangs:
+        if nest.overhangs(roles.rows, tile.rows):
+            self.overhangs = True
             left = self.first_row * -1 + nest.size(roles.rows)
             low, high = left.bounds(out.ranges)
             value = clipped(position(left, out.ranges), low, high, tile.rows)
             self.rows_left = out.integer("rows", value, (1, tile.rows))
             self.row_range = self.first_row, self.first_row + self.rows_left - 1
+
+    def fill(self) -> None:
+        """Here all rows of the tile exist."""
+        self.overhangs, self.rows_left = False, Index((), self.tile.rows)
+        self.row_range = self.first_row, self.first_row + (self.tile.rows - 1)
 
     def place(self, v: int = 0, key: Index = _ZERO, column: Index = _ZERO) -> Place:
         """The place of vector ``v`` of rows, of a key and of a column."""
@@ -111,7 +117,7 @@ class ChainPlaces:
         of_row = [self.existing(self.first_row + number) for number in range(self.tile.rows)]
         offset = self.nest.offset(load)
         at = lambda row, number: offset.substitute({**self.place().axes, rows: row, key: self._begin + number})
-        for v in range(self.tile.vectors if most else 0):
+        for v in self.vectors if most else ():
             with out.loop(out.names.fresh("square"), number_of(squares, out.ranges), (0, most - 1)) as square:
                 held = out.register("square_rows", dtype, (lanes,), lanes)
                 element = lambda number, held=held: Element(held, (Index((), number),), dtype, lanes)
@@ -125,7 +131,7 @@ class ChainPlaces:
         start, stop = number_of(squares * lanes, out.ranges), number_of(count, out.ranges)
         if start != stop:
             with out.loop(out.names.fresh(key), stop, (0, self.tile.keys - 1), start=start) as here:
-                for lane, row in enumerate(of_row):
+                for lane, row in enumerate(of_row[: len(self.vectors) * lanes]):
                     value = Read(*out.place(pointer, at(row, here).simplify(out.ranges)), dtype)
                     out.write(Write(array, here * self.tile.rows + lane, value))
 
@@ -163,17 +169,14 @@ def number_of(index: Index, ranges: Mapping[str, Bounds]) -> int | Expr:
     return index.const if not index.terms else position(index, ranges)
 
 
-def turned_queries(
-    places: ChainPlaces, queries: Value, array: Callable[[str, int], Pointer], scale: float
-) -> Pointer:
-    """The queries of the tile, times ``scale``, in an array [inner][row], in which a vector is one element of
+def turned_queries(places: ChainPlaces, queries: Value, target: Pointer, scale: float) -> None:
+    """The queries of the tile, times ``scale``, to an array [inner][row], in which a vector is one element of
     neighbouring rows."""
     out, roles, tile, nest = places.out, places.roles, places.tile, places.nest
     sizes = [nest.extents[axis] for axis in roles.inner]
     count = 1
     for size in sizes:
         count *= size
-    target = array("queries", count * tile.rows)
     last = roles.inner[-1]
     whole = 0
     if isinstance(queries, Load) and queries.dtype == _F32 and len(roles.inner) == 1 and tile.lanes > 1:
@@ -183,7 +186,8 @@ def turned_queries(
             _turn_in(places, queries, target, whole, scale)
     left = count - whole * tile.lanes
     if left:
-        with out.loop(out.names.fresh("row"), tile.rows, (0, tile.rows - 1)) as number:
+        rows = len(places.vectors) * tile.lanes
+        with out.loop(out.names.fresh("row"), rows, (0, rows - 1)) as number:
             row = places.existing(places.first_row + number)
             with out.loop(out.names.fresh(last), count, (0, count - 1), start=whole * tile.lanes) as flat:
                 inner, rest = {}, flat
@@ -191,7 +195,6 @@ def turned_queries(
                     inner[axis], rest = (rest % size).simplify(out.ranges), (rest // size).simplify(out.ranges)
                 value = evaluate(out, places.scope(places.place(), inner=inner, row=row), queries)
                 out.write(Write(target, flat * tile.rows + number, _scaled(value, scale)))
-    return target
 
 
 def _scaled(value: Expr, scale: float) -> Expr:
@@ -204,7 +207,7 @@ def _turn_in(places: ChainPlaces, queries: Load, target: Pointer, whole: int, sc
     out, tile, last = places.out, places.tile, places.roles.inner[-1]
     lanes = tile.lanes
     pointer = places.nest.parameters[queries.buffer.name]
-    for v in range(tile.vectors):
+    for v in places.vectors:
         with out.loop(out.names.fresh("square"), whole, (0, whole - 1)) as square:
             rows = out.register("square_rows", _F32, (lanes,), lanes)
             for number in range(lanes):
@@ -225,8 +228,8 @@ Finished = Callable[[Index], Expr]
 
 def finished_results(places: ChainPlaces, result: Value, sums: Pointer, pair: tuple[str, str] | None) -> None:
     """The results of all rows and columns, of sums that are turned on their way to the output."""
-    whole, vectors = _by_reciprocals(result), range(places.tile.vectors)
-    _store(places, sums, [_finished(places, whole, sums, pair, v) for v in vectors])
+    whole = _by_reciprocals(result)
+    _store(places, sums, [_finished(places, whole, sums, pair, v) for v in places.vectors])
 
 
 def _finished(places: ChainPlaces, result: Value, sums: Pointer, pair: tuple[str, str] | None, v: int) -> Finished:
@@ -312,7 +315,7 @@ def _turn_out(places: ChainPlaces, finished: list[Finished], whole: int) -> None
     """Squares of as many columns as lanes, turned in registers."""
     out, tile, nest, roles = places.out, places.tile, places.nest, places.roles
     lanes, output = tile.lanes, nest.parameters[nest.op.output.name]
-    for v in range(tile.vectors):
+    for v in places.vectors:
         with out.loop(out.names.fresh("square"), whole, (0, whole - 1)) as square:
             rows = out.register("square_rows", _F32, (lanes,), lanes)
             for number in range(lanes):

@@ -19,6 +19,7 @@ from rollergen.expr.ruled_out import scores_of_whole_blocks
 from rollergen.expr.values import Binary, Const, Partial, Select, Value
 from rollergen.hal.dataclass import dataclass
 from rollergen.lower.arithmetic import evaluate
+from rollergen.lower.chain_lines import ChainLines
 from rollergen.lower.chain_operands import ChainPlaces, finished_results, number_of, turned_queries
 from rollergen.lower.context import Context
 from rollergen.lower.expressions import (
@@ -38,7 +39,8 @@ from rollergen.lower.maths import LOG2E, exp2_below, exp_below
 from rollergen.lower.online import scaled_score
 from rollergen.lower.place import clipped, conjunction, when_all
 from rollergen.lower.writer import Nested
-from rollergen.program.chains import chain_factors, key_bounds, steps_of, tile_of_chain
+from rollergen.program.chain_lines import asked_lines
+from rollergen.program.chains import chain_factors, key_bounds, steps_of, tail_vectors, tile_of_chain
 
 _F32 = "float32"
 _FAR = 2.0**64
@@ -72,16 +74,38 @@ class _Chain:
         extents, rows = self.op.extents(), self.tile.rows
         self.columns, self.keys = extents[self.roles.column], extents[self.roles.key]
         array = lambda wish, elements: self.out.array(wish, PRIVATE, _F32, elements, 4 * self.tile.lanes)
-        self.queries = turned_queries(self.places, self.factors.queries, array, self.scale)
+        inner_points = math.prod(extents[axis] for axis in self.roles.inner)
+        self.queries: Pointer = array("queries", inner_points * rows)
         self.scores: Pointer = array("scores", self.tile.keys * rows)
         self.sums: Pointer = array("sums", self.columns * rows)
-        self.vectors, inner = range(self.tile.vectors), self.stage.inner
+        inner = self.stage.inner
         assert inner is not None
         self.alone = self.keys <= self.tile.keys and not inner.first and not inner.last
         """Whether a block has all keys: its sums add to nothing."""
 
+    @property
+    def vectors(self) -> range:
+        return self.places.vectors
+
     def write(self) -> None:
-        out = self.out
+        """The block, of which the last one of rows has perhaps fewer vectors."""
+        tail, every = range(tail_vectors(self.op, self.roles, self.tile)), range(self.tile.vectors)
+        if tail == every or self.nest.is_open(self.roles.rows):
+            self._write_rows(every)
+        elif self.op.extents()[self.roles.rows] <= self.tile.rows:
+            self._write_rows(tail)
+        else:
+            last = (self.places.rows_left - 1).simplify(self.out.ranges)
+            with self.out.when(Inside(last, None, len(tail) * self.tile.lanes)):
+                self._write_rows(tail)
+            with self.out.otherwise():
+                self.places.fill()
+                self._write_rows(every)
+
+    def _write_rows(self, vectors: range) -> None:
+        """The rows of so many vectors."""
+        out, self.places.vectors = self.out, vectors
+        turned_queries(self.places, self.factors.queries, self.queries, self.scale)
         if not self.alone:
             count = self.columns * self.tile.vectors
             with out.loop(out.names.fresh("n"), count, (0, count - 1)) as at:
@@ -232,7 +256,7 @@ class _Chain:
         most = groups.bounds(out.ranges)[1]
         if most:
             with out.loop(out.names.fresh("group"), number_of(groups, out.ranges), (0, most - 1)) as at:
-                self._write_group(block, at * size, size, score, new)
+                self._write_group(block, at * size, size, score, new, asking=at)
         rest, unknown = self.keys % size, self.nest.is_open(self.roles.key)
         if rest and self.tile.keys % size == 0 and not unknown:  # of the last block alone
             left = (block.count - groups * size).simplify(out.ranges)
@@ -243,13 +267,19 @@ class _Chain:
             with out.loop(name, number_of(block.count, out.ranges), (0, self.tile.keys - 1), start=start) as at:
                 self._write_group(block, at, 1, score, new)
 
-    def _write_group(self, block: _Block, at: Index, size: int, score: Value, new: str | None) -> None:
-        """The scores of neighbouring keys side by side in registers."""
+    def _write_group(
+        self, block: _Block, at: Index, size: int, score: Value, new: str | None, asking: Index | None = None
+    ) -> None:
+        """The scores of neighbouring keys side by side in registers; ``asking``: the number of a group that asks for
+        lines while it is computed."""
         out, places, lanes = self.out, self.places, self.tile.lanes
         dots = out.register("dot", _F32, (size, self.tile.vectors), lanes)
         for u in range(size):
             for v in self.vectors:
                 out.assign(self._element(dots, u, v), self._number(0.0))
+        lines = None
+        if asking is not None and self.stage.prefetch >= 0:
+            lines = ChainLines(self.places, asked_lines(self.op, self.roles, self.tile), block.begin + at, asking)
         with Nested() as nested:
             inner: dict[str, Index] = {}
             flat = Index()
@@ -257,6 +287,8 @@ class _Chain:
                 extent = self.op.extents()[axis]
                 inner[axis] = nested.loop(out.loop(out.names.fresh(axis), extent, (0, extent - 1)))
                 flat = flat * extent + inner[axis]
+            if lines is not None:
+                lines.ask(flat)
             queries = [out.let("query", self._read(self.queries, flat, v)) for v in self.vectors]
             for u in range(size):
                 scope = places.scope(places.place(key=block.begin + at + u), inner=inner)

@@ -168,6 +168,17 @@ def tile_of_chain(stage: Stage) -> tuple[ChainRoles, ChainTile]:
     return roles, tile
 
 
+def tail_vectors(op: TensorOp, roles: ChainRoles, tile: ChainTile) -> int:
+    """How many vectors of the last tile have rows: it computes with no others."""
+    return steps_of((op.extents()[roles.rows] - 1) % tile.rows + 1, tile.lanes)
+
+
+def mean_vectors(op: TensorOp, roles: ChainRoles, tile: ChainTile) -> float:
+    """The vectors of rows that a block computes with on average."""
+    blocks = steps_of(op.extents()[roles.rows], tile.rows)
+    return tile.vectors - (tile.vectors - tail_vectors(op, roles, tile)) / blocks
+
+
 def key_bounds(bounds: Iterable[Index], rows: str, low: Index, high: Index, *, least: bool) -> list[Index]:
     """Each bound on keys at that row from ``low`` to ``high`` where it is least, or largest; other axes stay."""
     ends = ((index, low if (index.coefficient(rows) >= 0) == least else high) for index in bounds)

@@ -228,7 +228,7 @@ def prefetched_lines(stage: Stage) -> tuple[tuple[Load, int], ...]:
         step = some[0].offset().coefficient(loop.axis) * loop.stride * size
         once = all(loop.axis in some[0].axes() for loop in stage.loops if loop.kind == SERIAL)
         taps = asking_depth(stage) > stage.prefetch + 1
-        if (once or taps) and np.all(read == step) and np.all(step >= 2 * _LINE_BYTES):  # of a program, or of a batch
+        if (once or taps) and np.all(read == step) and np.all(step >= 2 * LINE_BYTES):  # of a program, or of a batch
             asked += [(load, -(-AHEAD_BYTES // step)) for load in some]
     return tuple(asked)
 
@@ -282,7 +282,7 @@ def prefetched_takes(stage: Stage) -> tuple[Take, ...]:
     return tuple(take for take in takes(stage.op.result) if axis in axes_of(take))
 
 
-_LINE_BYTES = 64
+LINE_BYTES = 64
 """Of the first cache of most CPUs, which alone prefetch takes; longer lines are asked for more than once."""
 
 
@@ -293,7 +293,7 @@ def asked_lanes(stage: Stage, take: Take) -> range:
     lane = stage.loops[-1]
     if lane.kind != LANE:
         return range(1)
-    return range(0, lane.extent, 2 if ids_by_lane(stage, take) else _LINE_BYTES // ITEMSIZE[take.dtype])
+    return range(0, lane.extent, 2 if ids_by_lane(stage, take) else LINE_BYTES // ITEMSIZE[take.dtype])
 
 
 def ids_by_lane(stage: Stage, take: Take) -> bool:

@@ -287,7 +287,8 @@ class Stage(_Remembered):
     what takes read in its next iteration is prefetched (`loops.asked_lanes`).  It may also be a serial loop of a
     reduction, the innermost but for taps of windows: each iteration asks for the lines that a later one reads
     (`loops.prefetched_lines`); or the one each iteration of which reads a few rows of a matrix: it asks for those of
-    the next one (`loops.next_rows`).
+    the next one (`loops.next_rows`).  In a chain it is the loop over blocks of rows: each block asks for what it and
+    the next one need (`chain_lines`).
 
     ``inner``: of a chain, else None: ``loops`` are then those of its outer contraction.
 

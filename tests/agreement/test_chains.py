@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.emit.writing import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.ruled_out import ruled_out
 from rollergen.hal.load import load_device
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict
+from rollergen.program.rprogram import KeptRow
 from rollergen.program.serial import from_json, to_json
 from rollergen.tile.exact_traffic import traffic
 from tests.agreement.chains import SCORES, arrays_of, attention, chained, program
@@ -193,7 +196,8 @@ def test_what_a_mask_rules_out_is_found_in_its_conditions():
         (lambda s: replace(s, accumulator=replace(s.accumulator, at_loop=0)), "outside the blocks of keys"),
         (lambda s: replace(s, inner=replace(s.inner, first=s.inner.last)), "leaves out keys"),
         (lambda s: replace(s, guards=()), "expected a mask of i"),
-        (lambda s: replace(s, prefetch=0), "a chain has none of them"),
+        (lambda s: replace(s, kept_rows=(KeptRow("row", s.op.loads()[0], "registers", 0),)), "a chain has none of them"),
+        (lambda s: replace(s, prefetch=0), "prefetch is 0; expected -1, or where rows have lanes the loop over blocks"),
     ],
 )
 def test_programs_that_are_no_chains_are_refused(change, problem):
@@ -201,6 +205,54 @@ def test_programs_that_are_no_chains_are_refused(change, problem):
     check(made, device("cpu"))
     with pytest.raises(ProgramError, match=problem):
         check(replace(made, stages=(change(made.stages[0]),)), device("cpu"))
+
+
+def asked(made):
+    """What is asked for in the first loop over groups of keys, as it is written."""
+    (source,) = [emit(made, device("cpu")).text]
+    group = source.split("for (int group", 1)[1].split("float16 query", 1)[0]
+    return re.findall(r"__builtin_prefetch\(.*?\((?:size_t)\)\((.*?)\), (\d), \d\)", group), group
+
+
+def test_a_chain_asks_for_lines_of_the_next_queries_the_results_the_next_keys_and_what_these_weigh():
+    made = program(attention(*operands(4, 64, 48, 32, 32), SCORES["scaled"]), device("cpu"), TILES[0])
+    lines, group = asked(made)
+    operands_asked = [(place.split("_at")[0], writes) for place, writes in lines]
+    assert operands_asked == [("q", "0"), (made.outputs[0].name, "1"), ("k", "0"), ("v", "0")]
+    assert [place.split(" + ", 1)[1] for place, _ in lines] == ["d*16 + 1024", "d*16", "d*8 + 256", "d*8"]
+    assert "asking = group < 1 ? group : 1" in group  # 32 rows of 32 elements are 64 lines, of two groups of 32 steps
+
+
+def test_rows_that_are_no_lines_are_not_asked_for():
+    q, v = T("q", (4, 64, 32)), T("v", (4, 48, 32))
+    turned = T("k", (4, 32, 48))
+    k = rg.compute((4, 48, 32), lambda h, j, d: turned[h, d, j])
+    lines, _ = asked(program(attention(q, k, v, SCORES["scaled"]), device("cpu"), TILES[0]))
+    assert len(lines) == 3
+
+
+def test_what_a_chain_asks_for_is_priced():
+    spec = load_device("cpu")
+    made = program(attention(*operands(4, 64, 48, 32, 32), SCORES["scaled"]), spec, TILES[0])
+    (stage,), costs = made.stages, dict(spec.costs)
+    predicted = lambda stage: predict(replace(made, stages=(stage,)), spec).stages[0]
+    clocks = lambda stage: {one.name: one.clocks for one in predicted(stage).limiters}
+    asking, silent = clocks(stage), clocks(replace(stage, prefetch=-1))
+    lines = 4 * stage.blocks * 48 // 8 * 32  # one of each operand, at each term of a score of each group of keys
+    assert asking["load ports"] - silent["load ports"] == pytest.approx(lines / costs["load_ports"])
+    assert asking["issue"] - silent["issue"] == pytest.approx(lines / costs["issue_per_clock"])
+
+
+def test_the_last_tile_computes_with_vectors_that_have_rows():
+    spec = load_device("cpu")  # of 8 lanes
+    expr = lambda rows: attention(*operands(2, rows, 48, 32, 32, 1), SCORES["scaled"])
+    made = {rows: program(expr(rows), spec, TILES[0]) for rows in (40, 48)}
+    narrow, whole = emit(made[40], spec).text.split("if (rows - 1 < 8) {", 1)[1].split("\n    } else {", 1)
+    assert "dot[0][0] =" in narrow and "dot[0][1] =" not in narrow
+    assert "dot[0][1] =" in whole and "rows" not in re.sub("square_rows", "", whole)
+    assert "rows =" not in emit(made[48], spec).text
+    clocks = lambda rows: {one.name: one.clocks for one in predict(made[rows], spec).stages[0].limiters}
+    assert clocks(40)["multiply-adds"] == pytest.approx(clocks(48)["multiply-adds"] * 5 / 6)
 
 
 def test_no_chain_where_a_result_reads_others_or_weights_know_their_columns():

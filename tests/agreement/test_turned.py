@@ -128,7 +128,7 @@ def test_filters_are_the_lanes_where_pixels_leave_many_idle():
     few, many = (
         construct(canonicalize(conv((1, 320, side, side), 1280, 1)), AVX512, options, top_k=1)[0] for side in (7, 16)
     )
-    assert few.variants == ("turned, direct, packed w",) and "turned" not in many.variants[0]
+    assert few.variants[0].startswith("turned, direct, packed w") and "turned" not in many.variants[0]
     narrow = construct(canonicalize(conv((1, 2, 7, 7), 1280, 1)), AVX512, options, top_k=1)[0]
     assert "turned" not in narrow.variants[0], "to turn the results takes longer than two terms of each"
 

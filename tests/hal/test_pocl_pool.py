@@ -144,6 +144,27 @@ def test_a_timed_job_has_the_help_of_threads_that_slept(module, pool):
     assert met.all()
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity here")
+def test_threads_that_are_woken_keep_off_the_callers_core(module, pool):
+    """Linux may wake them there, and leave them: each then has half of a core."""
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("one core")
+    counts = np.zeros(GROUPS, np.int32)
+    run = pool.job([launch(module, "count", GROUPS, counts)])
+    try:
+        for core in sorted(cores)[:2] * 2:
+            os.sched_setaffinity(0, {core})
+            time.sleep(0.02)  # they sleep
+            before = counts.copy()
+            pool._state.owed = pocl_pool._WAKE_TICKS + 1  # so that this job wakes them
+            run()
+            assert np.array_equal(counts, before + 1)
+            assert [os.sched_getaffinity(one) for one in pool._numbers] == [cores - {core}] * len(pool._numbers)
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 def test_of_several_callers_one_has_the_threads_and_all_are_right(module, pool):
     def work(number):
         run, counts, sums = counting(module, pool)
@@ -255,12 +276,18 @@ def test_a_process_ends_while_threads_look_out_for_jobs():
         ({"cpu.max": "max 100000"}, 1000),
         ({"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2),
         ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1000),
+        ({"cpu.max": "max 100000", "a.slice/cpu.max": "300000 100000", "a.slice/b.service/cpu.max": "max 100000"}, 3),
+        ({"unified/a.slice/cpu.max": "300000 100000", "unified/a.slice/b.service/cpu.max": "200000 100000"}, 2),
+        ({"cpu/q/cpu.cfs_quota_us": "100000\n", "cpu/q/cpu.cfs_period_us": "100000\n"}, 1),
+        ({"cpu,cpuacct/q/cpu.cfs_quota_us": "400000\n", "cpu,cpuacct/q/cpu.cfs_period_us": "100000\n"}, 4),
+        ({"another.slice/cpu.max": "100000 100000", "cpuset/q/cpu.max": "100000 100000"}, 1000),
         ({}, 1000),
     ],
 )
 def test_no_more_cores_are_used_than_the_control_group_may(tmp_path, monkeypatch, files, cores):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(1000), raising=False)
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text(text)
-    assert usable_cores(tmp_path) == cores
+    (tmp_path / "own").write_text("3:cpuset:/q\n1:cpu,cpuacct:/q\n0::/a.slice/b.service\n")
+    assert usable_cores(tmp_path, tmp_path / "own") == cores

@@ -8,14 +8,18 @@ from rollergen.expr.ruled_out import ruled_out
 from rollergen.expr.stages import size_bytes
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
+from rollergen.program.chain_lines import asked_lines
 from rollergen.program.chains import ChainRoles, ChainTile, chain_loops
 from rollergen.program.matrix import accumulators_of
 from rollergen.program.matrix_chains import MatrixChainTile, matrix_chain_copies, matrix_chain_loops
 from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, InnerNest, Stage, Store
 
 
-def chain_stage(op: TensorOp, roles: ChainRoles, tile: ChainTile, instruction: Instruction) -> Stage:
-    """The stage of a chain: blocks of keys that its scores rule out are left out."""
+def chain_stage(
+    op: TensorOp, roles: ChainRoles, tile: ChainTile, instruction: Instruction, prefetch: bool = True
+) -> Stage:
+    """The stage of a chain: blocks of keys that its scores rule out are left out.  ``prefetch``: lines are asked for
+    before they are needed, where operands lie in lines."""
     loops, inner, depth = chain_loops(op, roles, tile)
     first, last = ruled_out(op)
     overhangs = op.extents()[roles.rows] % tile.rows > 0
@@ -26,6 +30,7 @@ def chain_stage(op: TensorOp, roles: ChainRoles, tile: ChainTile, instruction: I
         compute=Compute(instruction.name, tile.lanes),
         accumulator=Accumulator(depth - 1, "float32"),
         guards=((roles.rows, "mask"),) if overhangs else (),
+        prefetch=depth - 2 if prefetch and asked_lines(op, roles, tile) else -1,
         inner=InnerNest(depth, inner, first, last),
     )
 

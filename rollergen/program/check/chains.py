@@ -7,7 +7,8 @@ from rollergen.expr.rows import online_combiner
 from rollergen.expr.ruled_out import ruled_out
 from rollergen.expr.values import named_combiner
 from rollergen.hal.spec import Device
-from rollergen.program.chains import ChainRoles, tile_of_chain
+from rollergen.program.chain_lines import asked_lines
+from rollergen.program.chains import ChainRoles, ChainTile, tile_of_chain
 from rollergen.program.check.nest import refuse
 from rollergen.program.matrix import accumulators_of, matrix_instruction
 from rollergen.program.matrix_chains import (
@@ -39,8 +40,11 @@ def check_chain(stage: Stage, device: Device | None) -> None:
     accumulator = Accumulator(inner.at_loop - 1, "float32")
     if stage.accumulator != accumulator:
         raise refuse(stage, f"accumulator is {stage.accumulator}; expected {accumulator}, outside the blocks of keys")
-    if (stage.copies and not matrix) or stage.kept_rows or stage.superstep or stage.prefetch != -1 or stage.once:
-        raise refuse(stage, "has copies, kept rows, supersteps, a prefetch or runs once; a chain has none of them")
+    if (stage.copies and not matrix) or stage.kept_rows or stage.superstep or stage.once:
+        raise refuse(stage, "has copies, kept rows, supersteps or runs once; a chain has none of them")
+    rows = inner.at_loop - 2 if isinstance(tile, ChainTile) and asked_lines(op, roles, tile) else -1
+    if stage.prefetch not in (-1, rows):
+        raise refuse(stage, f"prefetch is {stage.prefetch}; expected -1, or where rows have lanes the loop over blocks")
     store = Store(vector=stage.store.vector) if matrix else Store()
     if stage.store != store or stage.block_order != BlockOrder(descending=stage.block_order.descending):
         raise refuse(stage, f"has {stage.store} and {stage.block_order}; expected a chain's, which decide nothing")

@@ -16,7 +16,16 @@ from rollergen.expr.chains import ROW
 from rollergen.expr.stages import size_bytes
 from rollergen.expr.values import Binary, Select, Unary, Value, loads, walk
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
-from rollergen.program.chains import ChainRoles, ChainTile, chain_factors, steps_of, tile_of_chain, turned_loads
+from rollergen.program.chain_lines import asked_lines
+from rollergen.program.chains import (
+    ChainRoles,
+    ChainTile,
+    chain_factors,
+    mean_vectors,
+    steps_of,
+    tile_of_chain,
+    turned_loads,
+)
 from rollergen.program.model.chain_work import chain_flops, chain_work
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.launching import calling_thread, launch_us
@@ -97,23 +106,26 @@ def _within_a_block(stage: Stage, device: Device, costs: Costs) -> list[Limit]:
     roles, tile = tile_of_chain(stage)
     work = chain_work(stage)
     fma = next(one for one in device.instructions if one.name == stage.compute.instruction)
-    vectors = work.keys * tile.vectors
+    mean = mean_vectors(stage.op, roles, tile)
+    vectors = work.keys * mean
     found: list[Limit] = [("multiply-adds", vectors * (work.inner + work.columns) / fma.per_clock, OVERLAPS)]
     groups = work.steps * steps_of(tile.keys, tile.inner_keys), work.steps * steps_of(work.columns, tile.columns)
     steps = groups[0] * work.inner, groups[1] * tile.keys
     sides = tile.inner_keys, tile.columns
     ports = costs.load_ports or 1.0
-    moves = sum(count * (tile.vectors + side) / ports for count, side in zip(steps, sides, strict=True))
-    found.append(("load ports", moves, OVERLAPS))
+    asked = sum(len(one.lines) for one in asked_lines(stage.op, roles, tile)) if stage.prefetch >= 0 else 0
+    moves = sum(count * (mean + side) for count, side in zip(steps, sides, strict=True)) + steps[0] * asked
+    found.append(("load ports", moves / ports, OVERLAPS))
     tiles = zip(steps, sides, strict=True)
-    instructions = sum(n * (side * (tile.vectors + 1) + tile.vectors + costs.loop_instructions) for n, side in tiles)
+    instructions = sum(n * (side * (mean + 1) + mean + costs.loop_instructions) for n, side in tiles)
+    instructions += steps[0] * asked
     found.append(("issue", instructions / (costs.issue_per_clock or 1.0), OVERLAPS))
-    waits = sum(max(0.0, fma.latency_clocks - side * tile.vectors / fma.per_clock) * count
+    waits = sum(max(0.0, fma.latency_clocks - side * mean / fma.per_clock) * count
                 for count, side in zip(steps, sides, strict=True))  # fmt: skip
     found.append(("latency", waits + sum(groups) * costs.tile_clocks, ADDS))
     found.append(("functions", vectors * _function_clocks(stage, roles, tile, fma, costs), ADDS))
-    turned = tile.vectors * (work.inner + work.columns) * (np.log2(tile.lanes) + 2)
-    held = work.steps * work.columns * tile.vectors * 2
+    turned = mean * (work.inner + work.columns) * (np.log2(tile.lanes) + 2)
+    held = work.steps * work.columns * mean * 2
     found.append(("turning", float(turned) + held + costs.block_clocks, ADDS))
     return found
 
@@ -128,8 +140,9 @@ def _function_clocks(stage: Stage, roles: ChainRoles, tile: ChainTile, fma: Inst
         slots += costs.operation("exp_below") + 4  # the larger one, the difference, the sum
     read, turned = {load for load in loads(*values) if roles.rows in load.axes()}, turned_loads(stage.op, roles)
     gathered = len(read - {*turned})
-    moved = 2 / (costs.store_ports or 1.0) + len(turned) * (np.log2(tile.lanes) + 2)
-    return slots / fma.per_clock + moved + gathered * tile.lanes * (costs.gather_clocks or 1.0)
+    computed = max(slots / fma.per_clock, 2 / (costs.store_ports or 1.0))  # scores and weights are stored beside it
+    moved = len(turned) * (np.log2(tile.lanes) + 2)
+    return computed + moved + gathered * tile.lanes * (costs.gather_clocks or 1.0)
 
 
 def _operations(values: tuple[Value, ...]) -> list[Value]:
