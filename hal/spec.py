@@ -129,5 +129,10 @@ class Device(_Hashed):
         return layer.write_bytes_per_clock or self.read_bytes_per_clock(layer)
 
     @property
+    def caches(self) -> tuple[MemoryLayer, ...]:
+        """The layers before memory that hardware fills by itself, nearest first."""
+        return tuple(layer for layer in self.layers[:-1] if not layer.managed)
+
+    @property
     def backing(self) -> MemoryLayer:
         return self.layers[-1]

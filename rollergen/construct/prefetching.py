@@ -75,7 +75,7 @@ def _candidates(asking: Sequence[tuple[Structure, Stage]], device: Device) -> li
 
 def _fits_twice(stage: Stage, device: Device) -> bool:
     """Whether a unit's caches hold the panel at hand and the next one."""
-    capacity = max((x.capacity_bytes for x in device.layers[:-1] if x.scope != "device" and not x.managed), default=0)
+    capacity = max((cache.capacity_bytes for cache in device.caches if cache.scope != "device"), default=0)
     inside = stage.loops[stage.prefetch + 1 :]
     loads = prefetched_loads(stage, stage.op.loads())
     size = lambda axes: prod(loop.extent for loop in inside if loop.axis in axes)

@@ -153,7 +153,7 @@ def row_candidates(
 
 def prefetching_row(stage: Stage, device: Device) -> Stage:
     """The stage with its next row, and the lines of its result, prefetched during a row, where that helps."""
-    first = next((layer for layer in device.layers[:-1] if not layer.managed), None)
+    first = next(iter(device.caches), None)
     if first is None or device.kind.threads or stage.threads > 1 or len(stage.op.reductions) < 2:
         return stage
     return result_prefetched(next_row_prefetched(stage, first), first)

@@ -185,7 +185,6 @@ def all_failed(outcomes: Iterable[Outcome]) -> str:
 def cache_state(program: RProgram, device: Device) -> str:
     """The state of the caches at timed launches, in words with sizes."""
     size = sum(b.elements * ITEMSIZE[b.dtype] for b in program.buffers())
-    caches = [layer for layer in device.layers[:-1] if not layer.managed]
-    largest = max(caches, key=lambda layer: layer.capacity_bytes, default=None)
+    largest = max(device.caches, key=lambda layer: layer.capacity_bytes, default=None)
     against = f", {largest.name} holds {largest.capacity_bytes / 2**20:.3g} MiB" if largest else ""
     return f"warm: operands as the previous launch left them ({size / 2**20:.3g} MiB in all{against})"

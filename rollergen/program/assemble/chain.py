@@ -61,6 +61,6 @@ def _beside(op: TensorOp, roles: ChainRoles, device: Device) -> int:
     values of.  Later rows see more keys: they come first, those of all these heads."""
     heads = prod(op.extents()[axis] for axis in roles.batch)
     keys = {load.buffer.name: load.buffer for load in op.loads() if roles.key in load.axes()}
-    room = max((layer.capacity_bytes for layer in device.layers[:-1] if not layer.managed), default=0) / 2
+    room = max((layer.capacity_bytes for layer in device.caches), default=0) / 2
     most = max(1, int(room * heads / max(1, size_bytes(keys.values()))))
     return next(count for count in range(min(heads, most), 0, -1) if heads % count == 0)

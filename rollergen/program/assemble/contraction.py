@@ -16,7 +16,7 @@ import numpy as np
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
-from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.hal.spec import Device
 from rollergen.program.assemble.asynchronous import past_registers
 from rollergen.program.assemble.levels import in_blocks, longest_chain, reuses
 from rollergen.program.assemble.nest import (
@@ -111,7 +111,7 @@ def _asking_ahead(stage: Stage, roles: Roles, device: Device, rules: AlignmentRu
     and 1070, 1016 and 1010; 512 at 7 x 7 3600 and 1810, 1300 and 1300; 128 to 256 with stride 2 702 and 567, 524 and
     519.)
     """
-    first = _first_cache(device)
+    first = next(iter(device.caches), None)
     if first is None or not roles.taps or device.kind.threads or not rules.shapes.prefetch:
         return stage
     steps = [p for p, loop in stage.of_kind(SERIAL) if loop.axis == roles.k and p >= stage.accumulator.at_loop]
@@ -119,10 +119,6 @@ def _asking_ahead(stage: Stage, roles: Roles, device: Device, rules: AlignmentRu
     asked = prefetched_lines(asking) if steps else ()
     far = any(load.buffer.elements * ITEMSIZE[load.buffer.dtype] > first.capacity_bytes for load, _ in asked)
     return asking if far else stage
-
-
-def _first_cache(device: Device) -> MemoryLayer | None:
-    return next((layer for layer in device.layers[:-1] if not layer.managed), None)
 
 
 def _asking(stage: Stage, device: Device, rules: AlignmentRules) -> Stage:
@@ -134,7 +130,7 @@ def _asking(stage: Stage, device: Device, rules: AlignmentRules) -> Stage:
     .97, with gelu .99.  Of sums that wait: 3072 to 768 .996, a 1 x 1 convolution 1.05.)
     """
     op = stage.op
-    first = _first_cache(device)
+    first = next(iter(device.caches), None)
     if first is None or device.kind.threads or not stage.accumulator.flush or not rules.shapes.prefetch:
         return stage
     size = prod(axis.extent for axis in op.of_role("spatial")) * ITEMSIZE[op.output.dtype]

@@ -29,7 +29,6 @@ from rollergen.program.chains import (
 from rollergen.program.model.chain_work import chain_flops, chain_work
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.launching import calling_thread, launch_us
-from rollergen.program.model.limiters.bandwidth import caches_of
 from rollergen.program.model.limiters.limit import ADDS, OVERLAPS, Limit
 from rollergen.program.model.price import Limiter, Norms, Price, StagePrediction, combine
 from rollergen.program.rprogram import Stage
@@ -84,7 +83,7 @@ def _launch(stage: Stage, device: Device) -> _Launch:
     costs = costs_of(device)
     per_unit = steps_of(stage.blocks, device.units)
     limiters = [(name, per_unit * clocks, how) for name, clocks, how in _within_a_block(stage, device, costs)]
-    for layer in (*caches_of(device)[1:], device.backing):
+    for layer in (*device.caches[1:], device.backing):
         amount = _moved(stage, device)[layer.name]
         limiters.append((f"{layer.name} bandwidth", _clocks(layer, device, per_unit, stage.blocks, amount), OVERLAPS))
     starting = launch_us(device)
@@ -156,7 +155,7 @@ def _moved(stage: Stage, device: Device) -> dict[str, float]:
     Keys and what they weigh come from the innermost cache that holds them all between two blocks of rows; queries and
     sums go to the second cache and back where the first one cannot hold them beside a block of keys."""
     roles, tile = tile_of_chain(stage)
-    work, caches = chain_work(stage), caches_of(device)
+    work, caches = chain_work(stage), device.caches
     wide = work.inner + work.columns
     own = 4.0 * tile.rows * wide
     keys = 4.0 * work.keys * wide

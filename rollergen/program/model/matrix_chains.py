@@ -27,7 +27,6 @@ from rollergen.program.matrix_chains import chain_loads, multiplied_columns, til
 from rollergen.program.model.chain_work import ChainWork, chain_flops, chain_work
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.launching import launch_us
-from rollergen.program.model.limiters.bandwidth import caches_of
 from rollergen.program.model.limiters.latency import incoming_bytes_per_clock
 from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, Limit
 from rollergen.program.model.occupancy import warps_by_registers
@@ -138,7 +137,7 @@ def _launch(stage: Stage, device: Device) -> _Launch:
     limiters: list[Limit] = [(name, blocks * work.steps * clocks, how) for name, clocks, how in of_step]
     moved, steps = _moved(stage, device, work, resident), blocks / resident * work.steps
     coming = 0.0
-    for layer in (*caches_of(device)[1:], device.backing):
+    for layer in (*device.caches[1:], device.backing):
         amount = moved[layer.name] * stage.blocks
         shared_rate = (layer.bandwidth_gb_s or 0.0) * 1e9 / (device.clock_mhz * 1e6)
         rate = shared_rate or (layer.bytes_per_clock or 1.0) * device.units
@@ -338,7 +337,7 @@ def _moved(stage: Stage, device: Device, work: ChainWork, resident: int) -> dict
         ITEMSIZE[load.dtype] * (block if roles.rows in load.axes() else 1)
         * (work.keys if roles.key in load.axes() else 1) for load in others
     )  # fmt: skip
-    caches = caches_of(device)[1:]
+    caches = device.caches[1:]
     found = {layer.name: keys + own for layer in (*caches, device.backing)}
     rows = steps_of(extents[roles.rows], tile.rows)
     heads = steps_of(device.units * resident, rows)

@@ -24,17 +24,13 @@ Moved = tuple[str, Number, Number]
 """A layer, with the bytes that leave it for each block and those that it is given."""
 
 
-def caches_of(device: Device) -> list[MemoryLayer]:
-    return [layer for layer in device.layers[:-1] if not layer.managed]
-
-
 def supply(
     nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, reuse: ReuseBySize
 ) -> tuple[list[Limit], list[Moved], dict[str, list[Number]]]:
     """Clocks of each layer that feeds the caches (or the staged tiles), what it moves, and the lines that miss.
 
     A thread that fills an array of its own computes nothing meanwhile."""
-    caches = caches_of(device)
+    caches = device.caches
     limiters: list[Limit] = []
     moved: list[Moved] = []
     misses: dict[str, list[Number]] = {}

@@ -10,7 +10,6 @@ from rollergen.hal.spec import Device
 from rollergen.program.loops import panel_part, prefetched_lines, prefetched_loads, prefetches_lines, shared_panels
 from rollergen.program.model.access import turns_alone
 from rollergen.program.model.costs import Costs
-from rollergen.program.model.limiters.bandwidth import caches_of
 from rollergen.program.model.limiters.limit import ADDS, Limit
 from rollergen.program.model.memory import Stream, stride_sets, tlb_cache
 from rollergen.program.model.nest import Nest, Waves
@@ -71,7 +70,7 @@ def _column_walks(
     no gap between their rows (words of a group of weights, each a load) read lines in a row: nothing is walked (2.4 us
     for each of 688 panels of 4096 x 16 nibbles on Zen 4, 35 with walks).  Of ``panels`` that tiles share the first
     tile waits for each line."""
-    caches = caches_of(device)
+    caches = device.caches
     first = caches[0]
     outer = [x for x in caches if x.scope == "device"]
     waits = device.backing.bytes_per_clock < first.bytes_per_clock  # not a memory that is taken to cost nothing
