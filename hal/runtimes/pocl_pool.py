@@ -155,7 +155,7 @@ class Pool:
             ]
             for one in made:
                 one.start()
-            self._keep_off([one.native_id or 0 for one in made])
+            self._keep_off([number for one in made if (number := one.native_id)])  # 0 would be the caller
 
     def _keep_off(self, threads: Sequence[int]) -> None:
         """Tells callers which threads to keep off their core, and which cores these may use."""
