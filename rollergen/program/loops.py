@@ -116,10 +116,11 @@ def panel_part(stage: Stage) -> PanelPart | None:
     """How the iterations inside a loop that is prefetched share the next panel; None: as rows are fetched.
 
     Of the one reduction of a stage whose accumulators lie inside serial loops along two axes and whose steps are
-    serial: at each step every iteration of the inner of them asks for as many vectors as make up all of it.  Vectors
-    lie along the axis of the outer, or along the reduction: then a panel is as many rows, all of which are asked for by
-    every iteration, for what is asked for while too much is in flight is dropped.  (One core of a Zen 4, none, each row
-    once, each by all: 8 rows times 4096 rows of 4096 7.7, 4.9, 4.0 ms, 16 times 3072 of 768 1.10, .71, .73 ms.)"""
+    serial: at each step every iteration of the inner of them asks for as many vectors, of all unrolled taps, as make up
+    all of it.  Vectors lie along the axis of the outer, or along the reduction: then a panel is as many rows, all of
+    which are asked for by every iteration, for what is asked for while too much is in flight is dropped.  (One core of
+    a Zen 4, none, each row once, each by all: 8 rows times 4096 rows of 4096 7.7, 4.9, 4.0 ms, 16 times 3072 of 768
+    1.10, .71, .73 ms.)"""
     p, reductions = stage.prefetch, stage.op.reductions
     if p < 0 or len(reductions) != 1:
         return None
@@ -171,7 +172,7 @@ def _along(stage: Stage, load: Load, lane: str) -> bool:
 def prefetched_loads(stage: Stage, used: Iterable[Load]) -> tuple[Load, ...]:
     """The loads of the last reduction whose next element is prefetched.
 
-    They change with the loop that is prefetched and, of a panel, with no loop inside its step but that over its
+    They change with the loop that is prefetched and, of a panel, with no loop inside its step but those over its
     vectors.
     """
     axis, part = stage.loops[stage.prefetch].axis, panel_part(stage)
