@@ -1,4 +1,5 @@
-"""Products whose last rows and columns are computed apart from their whole tiles (`expr.edges`)."""
+"""Products whose last rows and columns are computed apart from their whole tiles (`expr.edges`), and results whose
+constant frame is stored apart (`expr.frames`)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from rollergen.construct.rename import renamed, with_names
 from rollergen.construct.roles import contraction_of
 from rollergen.expr.aligned_rows import plain_factors
 from rollergen.expr.edges import has_edge, without_edges
+from rollergen.expr.frames import without_frame
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.tile.rules import CodeShapes
 
@@ -43,16 +45,25 @@ def edge_candidates(op: TensorOp, shapes: CodeShapes, seconds: float, products: 
     if found:
         _, chosen, whole, edges = min(found, key=lambda one: one[0])
         for one in products(whole, shapes):
-            yield _joined(one, edges, f"edges of {' and '.join(chosen)} apart, {one.variant}")
+            yield _joined(one, edges, "edge", f"edges of {' and '.join(chosen)} apart, {one.variant}")
 
 
-def _joined(one: Candidate, edges: list[Candidate], variant: str) -> Candidate:
-    """The candidate behind those of the edges, with temporaries of different names."""
+def frame_candidates(op: TensorOp, shapes: CodeShapes, products: Products) -> Iterator[Candidate]:
+    """The candidates of `op` within its constant frame, each behind the best one of each side; none without a frame."""
+    inner, sides = without_frame(op) or (op, ())
+    frame = [one for side in sides for one in products(side, shapes)[:1]]
+    if frame and len(frame) == len(sides):
+        for one in products(inner, shapes):
+            yield _joined(one, frame, "frame", f"frame apart, {one.variant}")
+
+
+def _joined(one: Candidate, edges: list[Candidate], name: str, variant: str) -> Candidate:
+    """The candidate behind those of the edges, which are called by that name, with temporaries of different names."""
     stages, temporaries, seconds = list(one.stages), list(one.temporaries), one.seconds
     for edge in edges:
         names = renamed(edge.temporaries, {buffer.name for buffer in temporaries})
         own = [with_names(stage, names) for stage in edge.stages]
-        stages[:0] = [replace(stage, name=f"edge_{stage.name}") for stage in own]
+        stages[:0] = [replace(stage, name=f"{name}_{stage.name}") for stage in own]
         temporaries += [names.get(buffer.name, buffer) for buffer in edge.temporaries]
         seconds += edge.seconds
     return replace(

@@ -21,6 +21,9 @@ MOST = 8
 LEAST = 512
 """Elements of whole tiles, at least: of fewer, an edge of its own takes a launch that is longer than the product."""
 
+Span = tuple[int, int]
+"""The first point of a part of an axis, and the one behind its last."""
+
 
 def has_edge(op: TensorOp, axis: str) -> bool:
     """Whether little is left of a long axis behind its whole tiles."""
@@ -36,11 +39,11 @@ def without_edges(op: TensorOp, axes: Sequence[str]) -> tuple[TensorOp, tuple[Te
     left = []
     for number, axis in enumerate(axes):
         behind = {axis: (whole[axis][1], op.axis(axis).extent)}
-        left.append(_part(op, {**{one: whole[one] for one in axes[:number]}, **behind}))
-    return _part(op, whole), tuple(left)
+        left.append(part(op, {**{one: whole[one] for one in axes[:number]}, **behind}))
+    return part(op, whole), tuple(left)
 
 
-def _part(op: TensorOp, spans: Mapping[str, tuple[int, int]]) -> TensorOp:
+def part(op: TensorOp, spans: Mapping[str, Span]) -> TensorOp:
     """`op` at the points of which the axes lie within the spans, canonical."""
     place = {axis: Index.axis(axis) + first for axis, (first, _) in spans.items()}
     lengths = {axis: end - first for axis, (first, end) in spans.items()}

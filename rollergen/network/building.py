@@ -16,10 +16,12 @@ from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network
 from rollergen.kernel import Kernel
 from rollergen.network.ahead import CompilingAhead
+from rollergen.network.images import BARE, Halo, copied_halo, widest
 from rollergen.network.layouts import Laid, laid_out
 from rollergen.network.partition import Step, steps_of
 from rollergen.network.repeated import in_blocks
 from rollergen.program.model.roofline import product_seconds
+from rollergen.program.rprogram import RProgram
 from rollergen.store.keys import expression_text
 
 UNMEASURED = 2
@@ -31,11 +33,13 @@ NO_KERNEL = (ExpressionError, NonAffineIndexError, ConstructionError)
 
 
 def steps_for(
-    network: Network, target: Device, kernel_of: Callable[..., Kernel], loose: Collection[str] = ()
-) -> Laid:
-    """Of CPUs, images in the layout that is predicted to be faster; ``loose`` as `steps_of` has it."""
+    network: Network, target: Device, kernel_of: Callable[..., Kernel], loose: Collection[str] = (),
+    within_zeros: bool = True,
+) -> Laid:  # fmt: skip
+    """Of CPUs, images in the layout that is predicted to be faster; ``loose`` as `steps_of` has it; ``within_zeros``:
+    whether they may be stored within their padding."""
     if target.kind.threads or target.kind.machine is not None:
-        return steps_of(network, target.kind.machine is None, (), loose), frozenset()
+        return steps_of(network, target.kind.machine is None, {}, loose), {}
 
     def seconds(step: Step, used: bool = True) -> float:
         if step.defined is None:
@@ -54,7 +58,26 @@ def steps_for(
             bounds[step.alike] = _least_seconds(step, target)
         return bounds[step.alike]
 
-    return laid_out(network, True, seconds, loose, bound, partial(seconds, used=False))
+    def copied(step: Step) -> dict[str, Halo]:
+        try:
+            return halos_of(step, kernel_of(step).program) if within_zeros else {}
+        except NO_KERNEL:
+            return {}
+
+    return laid_out(network, True, seconds, loose, bound, partial(seconds, used=False), copied)
+
+
+def halos_of(step: Step, program: RProgram) -> dict[str, Halo]:
+    """The halos into which a step's program copies images that it reads, in each call."""
+    names = dict(zip((one.name for one in program.inputs), step.inputs, strict=True))
+    shapes = {buffer.name: tensor.shape for buffer, tensor in zip(program.inputs, step.given, strict=True)}
+    found: dict[str, Halo] = {}
+    for stage in program.stages:
+        for name in stage.op.buffers_read() if not stage.once else ():
+            halo = copied_halo(stage.op, shapes.get(name, ()))
+            if halo is not None:
+                found[names[name]] = widest(halo, found.get(names[name], BARE))
+    return found
 
 
 def _least_seconds(step: Step, target: Device) -> float:

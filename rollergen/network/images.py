@@ -1,11 +1,27 @@
-"""Images (N, C, H, W) that are stored with their channels last, (N, H, W, C)."""
+"""Images (N, C, H, W) stored with their channels last, (N, H, W, C), and within zeros where readers pad them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
+from rollergen.expr.halos import inside
 from rollergen.expr.language import Tensor, compute
+from rollergen.expr.operators.borders import pad
+from rollergen.expr.tensor_op import TensorOp
+from rollergen.expr.values import Load
 from rollergen.importers.graph import Value
+
+Halo = tuple[int, int, int, int]
+"""Lines of zeros above and below an image, and columns of zeros to its left and right."""
+BARE: Halo = (0, 0, 0, 0)
+
+
+def widest(one: Halo, other: Halo) -> Halo:
+    """What both lie in."""
+    top, bottom, left, right = map(max, one, other)
+    return top, bottom, left, right
 
 
 def is_image(value: Value) -> bool:
@@ -14,19 +30,44 @@ def is_image(value: Value) -> bool:
     return len(shape) == 4 and shape[1] > 1 and shape[2] * shape[3] > 1
 
 
-def stored_last(image: Value) -> Value:
-    """An image (N, C, H, W) as it is stored: (N, H, W, C)."""
+def stored_last(image: Value, halo: Halo) -> Value:
+    """An image (N, C, H, W) as it is stored: (N, H, W, C), within the halo."""
     n, c, h, w = image.shape or ()
-    return replace(image, shape=(n, h, w, c))
+    top, bottom, left, right = halo
+    return replace(image, shape=(n, top + h + bottom, left + w + right, c))
 
 
-def channels_last(image: Tensor) -> Tensor:
-    """The tensor (N, C, H, W) as (N, H, W, C)."""
-    n, c, h, w = image.shape
-    return compute((n, h, w, c), lambda i, y, x, f: image[i, f, y, x])
+def channels_last(image: Tensor, halo: Halo) -> Tensor:
+    """The tensor (N, C, H, W) as (N, H, W, C), within the halo."""
+    top, bottom, left, right = halo
+    whole = pad(image, (left, right, top, bottom)) if any(halo) else image
+    n, c, h, w = whole.shape
+    return compute((n, h, w, c), lambda i, y, x, f: whole[i, f, y, x])
 
 
-def channels_second(stored: Tensor) -> Tensor:
-    """The tensor (N, H, W, C) as (N, C, H, W)."""
+def channels_second(stored: Tensor, halo: Halo) -> Tensor:
+    """The tensor (N, H, W, C) as (N, C, H, W), without the halo."""
     n, h, w, c = stored.shape
-    return compute((n, c, h, w), lambda i, f, y, x: stored[i, y, x, f])
+    whole = compute((n, c, h, w), lambda i, f, y, x: stored[i, y, x, f])
+    return inside(whole, ((0, 0), (0, 0), halo[:2], halo[2:])) if any(halo) else whole
+
+
+def copied_halo(copy: TensorOp, shape: Sequence[int]) -> Halo | None:
+    """The halo into which ``copy`` puts an image of shape (N, H, W, C); None where it does something
+    else."""
+    load = copy.result
+    if len(shape) != 4 or copy.reductions or not isinstance(load, Load) or not load.guard or load.fill != 0:
+        return None
+    sides = {}
+    for index, extent, size in zip(load.indices, load.buffer.shape, _sizes(load.buffer.shape), strict=True):
+        low, high = index.bounds(copy.ranges())
+        dim = next((d for d in (1, 2) if _sizes(shape)[d] == size and shape[d] == extent), None)
+        if dim is None and (low < 0 or high >= extent):
+            return None
+        sides[dim] = max(0, -low), max(0, high - extent + 1)
+    return *sides.get(1, (0, 0)), *sides.get(2, (0, 0))
+
+
+def _sizes(shape: Sequence[int]) -> list[int]:
+    """Elements behind each dimension's next one."""
+    return [prod(shape[d + 1 :]) for d in range(len(shape))]

@@ -1,55 +1,91 @@
-"""Which images between steps are stored with their channels last: those where the sum of predicted times is lower.
+"""How images between steps are stored: as the sum of predicted times is lower.
 
-Vectors of a CPU then hold channels, which every tap of a convolution reads as they lie: tiles of filters and of
-Winograd's transforms (`expr.winograd`) need no copies.  A step reads and writes either layout, so that a conversion is
-part of a step and has its price there.
+With their channels last, vectors of a CPU hold channels, which every tap of a convolution reads as they lie: tiles of
+filters and of Winograd's transforms (`expr.winograd`) need no copies.  A step reads and writes either layout, so that
+a conversion is part of a step and has its price there.
+
+Within a halo of zeros: a convolution that pads what it reads copies it with the padding around it, in each call.  Who
+makes the image can store it there.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from math import fsum
 
 from rollergen.importers.graph import Network
-from rollergen.network.images import is_image
-from rollergen.network.partition import Step, steps_of
+from rollergen.network.images import BARE, Halo, is_image, widest
+from rollergen.network.partition import JOIN, Layouts, Step, kind_of, steps_of
 
-Laid = tuple[tuple[Step, ...], frozenset[str]]
+Laid = tuple[tuple[Step, ...], Layouts]
 """Steps, and the images between them that are stored with their channels last."""
+
+Prices = Callable[[Step], float]
 
 
 def laid_out(
     network: Network,
     taking: bool,
-    seconds: Callable[[Step], float],
+    seconds: Prices,
     loose: Collection[str] = (),
-    bound: Callable[[Step], float] = lambda step: 0.0,
-    compared: Callable[[Step], float] | None = None,
+    bound: Prices = lambda step: 0.0,
+    compared: Prices | None = None,
+    copied: Callable[[Step], Mapping[str, Halo]] = lambda step: {},
 ) -> Laid:
     """The steps of `network`, images that are connected by steps in the layout in which all of these take fewer
     `seconds`; ``taking`` and ``loose`` as `steps_of` has them.  ``bound``: seconds that a step takes at least;
-    ``compared``: those of a step in the model's own layout, which few models keep; None: ``seconds``."""
-    plain = steps_of(network, taking, (), loose)
-    groups = _connected(plain, _free(network, plain))
-    if not groups:
-        return plain, frozenset()
-    names = frozenset().union(*groups)
-    moved = steps_of(network, taking, names, loose)
-    last: set[str] = set()
-    for group in groups:
-        touched = [number for number, step in enumerate(plain) if group & _names(step)]
-        if _exceeds([plain[n] for n in touched], [moved[n] for n in touched], seconds, compared or seconds, bound):
-            last |= group
-    return (moved if last == names else steps_of(network, taking, last, loose)), frozenset(last)
+    ``compared``: those of a step in the model's own layout, which few models keep; None: ``seconds``; ``copied``: the
+    halos into which a step copies what it reads, of images with their channels last."""
+    made = lambda last: steps_of(network, taking, last, loose)
+    steps, last = made({}), {}  # type: tuple[Step, ...], Layouts
+    free = dict.fromkeys(_free(network, steps), BARE)
+    exceed = partial(_exceed, seconds=seconds, bound=bound)
+    steps, last = _faster(made, steps, last, free, partial(exceed, compared=compared or seconds))
+    return _faster(made, steps, last, _halos(steps, last, copied), partial(exceed, compared=seconds))
 
 
-def _exceeds(
+def _faster(
+    made: Callable[[Layouts], tuple[Step, ...]], steps: tuple[Step, ...], last: Layouts, offered: Layouts,
+    exceed: Callable[[Sequence[Step], Sequence[Step]], bool],
+) -> Laid:  # fmt: skip
+    """The steps, and how images are stored, with those that are connected by steps as ``offered`` where the steps that
+    they touch ``exceed`` what these are then."""
+    moved = made({**last, **offered}) if offered else ()
+    taken: dict[str, Halo] = {}
+    for group in _connected(steps, set(offered)):
+        touched = [number for number, step in enumerate(steps) if group & _names(step)]
+        if exceed([steps[n] for n in touched], [moved[n] for n in touched]):
+            taken |= {name: offered[name] for name in group}
+    if not taken:
+        return steps, last
+    stored = {**last, **taken}
+    return (moved if taken == offered else made(stored)), stored
+
+
+def _halos(steps: Sequence[Step], last: Layouts, copied: Callable[[Step], Mapping[str, Halo]]) -> Layouts:
+    """The halo of each image that is copied into one, as wide as all who read it ask for.  (Joins and their parts have
+    none: whole parts lie where they are joined, and nothing copies them there.)"""
+    found: dict[str, Halo] = {}
+    for step in steps:
+        for name, halo in copied(step).items() if step.defined is not None else ():
+            if name in last:
+                found[name] = widest(halo, found.get(name, BARE))
+    for step in steps:
+        touched = _names(step) & found.keys()
+        made = step.expression if touched else None
+        if made is not None and kind_of(made) == JOIN:
+            found = {name: halo for name, halo in found.items() if name not in touched}
+    return found
+
+
+def _exceed(
     steps: Sequence[Step],
     others: Sequence[Step],
-    seconds: Callable[[Step], float],
-    compared: Callable[[Step], float],
-    bound: Callable[[Step], float],
+    seconds: Prices,
+    bound: Prices,
+    compared: Prices,
 ) -> bool:
     """Whether `steps` take more seconds (``compared``) than the `others`, which stand for them one by one.
 

@@ -21,11 +21,15 @@ from rollergen.expr.reductions import Reduce, scans_of
 from rollergen.expr.values import Load, Select, loads, takes, walk
 from rollergen.hal.dataclass import dataclass
 from rollergen.importers.graph import Network, Node, NotExpressedError, Value, identifier
-from rollergen.network.images import channels_last, channels_second, stored_last
+from rollergen.network.images import Halo, channels_last, channels_second, stored_last
 
 VIEW, JOIN, ELEMENTS, CHAIN = "view", "join", "elements", "chain"
 """What an output is of its node's inputs: rearranged elements; those of one input or of another, by their place;
 computed element by element; reduced."""
+
+Layouts = Mapping[str, Halo]
+"""Images between steps that are stored with their channels last, by their names, and the zeros around each."""
+NO_LAYOUTS: Layouts = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +68,19 @@ class Step:
 
 
 def steps_of(
-    network: Network, taking: bool = True, last: Collection[str] = (), loose: Collection[str] = ()
+    network: Network, taking: bool = True, last: Layouts = NO_LAYOUTS, loose: Collection[str] = ()
 ) -> tuple[Step, ...]:
     """The steps of `network` in the order in which they run; ``taking``: whether kernels may take elements at places
     that are read; ``last``: images between steps that are stored with their channels last (see `layouts`); ``loose``:
     constants that kernels read as any other value, as they are others at other sizes."""
-    return _Partition(network, taking, frozenset(last), frozenset(loose)).steps()
+    return _Partition(network, taking, last, frozenset(loose)).steps()
 
 
 def steps_again(
-    network: Network, steps: Sequence[Step], last: Collection[str] = (), loose: Collection[str] = ()
+    network: Network, steps: Sequence[Step], last: Layouts = NO_LAYOUTS, loose: Collection[str] = ()
 ) -> tuple[Step, ...]:
     """The `steps` of a network that differs from this one in its sizes alone; ``last`` and ``loose`` as they were."""
-    part = _Partition(network, True, frozenset(last), frozenset(loose))
+    part = _Partition(network, True, last, frozenset(loose))
     return tuple(map(part.again, steps))
 
 
@@ -84,7 +88,7 @@ def steps_again(
 class _Partition:
     network: Network
     may_take: bool
-    last: frozenset[str]
+    last: Layouts
     loose: frozenset[str]
     values: dict[str, Value] = field(init=False)
     makers: dict[str, Node] = field(init=False)
@@ -124,7 +128,7 @@ class _Partition:
         try:
             if (found := self.known.get(key)) is None:
                 made = node.express({name: self._given(name, identifier(name)) for name in self._tensors(node)})
-                found = tuple(None if one is None else (_kind(one), _scans(one), _takes(one)) for one in made)
+                found = tuple(None if one is None else (kind_of(one), _scans(one), _takes(one)) for one in made)
             for one, value in zip(found, node.outputs, strict=False):
                 if one is None and wanted[value.name]:
                     raise NotExpressedError(f"its result {value.name} has no counterpart")
@@ -203,12 +207,12 @@ class _Partition:
 
     def _made(self, value: Value, made: tuple[Node, ...], given: tuple[str, ...]) -> Step:
         """The step that stores a value, of these nodes and stored inputs."""
-        last = value.name in self.last
+        halo = self.last.get(value.name)
         text = _text(made, self.values, self.network.constants)
-        moved = [name in self.last for name in given]
-        alike = text and repr((text, [one.name for one in made[-1].outputs].index(value.name), moved, last))
+        moved = [self.last.get(name) for name in given]
+        alike = text and repr((text, [one.name for one in made[-1].outputs].index(value.name), moved, halo))
         defined = lru_cache(maxsize=1)(lambda: self._definition(value, made, given))
-        return Step(made, given, (stored_last(value) if last else value,), defined, alike=alike)
+        return Step(made, given, (value if halo is None else stored_last(value, halo),), defined, alike=alike)
 
     def _definition(
         self, value: Value, nodes: Sequence[Node], inputs: Sequence[str]
@@ -218,13 +222,14 @@ class _Partition:
         made: dict[str, Tensor] = {}
         for name in inputs:
             given.append(self._stored(name, identifier(name, {one.name for one in given})))
-            made[name] = channels_second(given[-1]) if name in self.last else given[-1]
+            halo = self.last.get(name)
+            made[name] = given[-1] if halo is None else channels_second(given[-1], halo)
         for node in nodes:
             outputs = zip(node.outputs, node.express({one: made[one] for one in self._tensors(node)}), strict=False)
             made.update({output.name: one for output, one in outputs if one is not None})
         found = made[value.name]
         if value.name in self.last:
-            found = channels_last(found)
+            found = channels_last(found, self.last[value.name])
         elif found.producer is None:  # a result may not be an argument itself
             whole = found
             found = compute(whole.shape, lambda *i: whole[i])
@@ -247,7 +252,7 @@ class _Partition:
         """The value as steps find it in memory."""
         if name not in self.last:
             return self._given(name, called)
-        value = stored_last(self.values[name])
+        value = stored_last(self.values[name], self.last[name])
         assert value.shape is not None
         return tensor(called, value.shape, value.dtype)
 
@@ -271,7 +276,8 @@ def _text(nodes: Sequence[Node], values: Mapping[str, Value], constants: Contain
     return repr((texts, read))
 
 
-def _kind(made: Tensor) -> str:
+def kind_of(made: Tensor) -> str:
+    """What a node's or a step's output is of its inputs."""
     bodies = [one.producer.body for one in computed_tensors([made]) if one.producer is not None]
     if any(isinstance(value, Reduce) for body in bodies for value in walk(body)):
         return CHAIN

@@ -114,7 +114,8 @@ class Steps:
         self._kernel_of = kernels_of(terms.device, self._settings)
         self._known: dict[tuple[int, ...], tuple[Step, ...]] = {}
         priced = kernels_of(terms.device, self._settings)
-        self.largest, self._last = steps_for(networks.largest, terms.device, priced, networks.loose)
+        # Kernels of all sizes store no frame apart (`sizes.regime`).
+        self.largest, self._last = steps_for(networks.largest, terms.device, priced, networks.loose, within_zeros=False)
         made: dict[Any, Family] = {}
         self.families: list[Family] = []
         for number in range(len(self.largest)):

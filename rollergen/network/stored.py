@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +15,7 @@ from rollergen.gate.program_oracle import graph_oracle
 from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
 from rollergen.network.model import Model
-from rollergen.network.partition import Step, steps_of
+from rollergen.network.partition import Layouts, Step, steps_of
 from rollergen.store.models import Made, ModelCache, Whole
 
 Definition = tuple[Tensor, tuple[Tensor, ...]]
@@ -40,7 +40,7 @@ class Stored:
         whole = None if self._cache is None else self._cache.find()
         if whole is None:
             return None
-        last, rows = whole.steps["last"], whole.steps["steps"]
+        rows, last = whole.steps["steps"], {name: tuple(halo) for name, halo in whole.steps["last"].items()}
         definitions = self._definitions(last)
         steps = [_step(self._network, row, definitions) for row in rows]
         first = {row["kernel"]: step for row, step in reversed(list(zip(rows, steps, strict=True)))}
@@ -48,7 +48,7 @@ class Stored:
         of = tuple(None if row["kernel"] is None else kernels[row["kernel"]] for row in rows)
         return Model(self._network, steps, of, self._terms.device)
 
-    def keep(self, made: Sequence[tuple[Step, Kernel | None]], last: Collection[str]) -> None:
+    def keep(self, made: Sequence[tuple[Step, Kernel | None]], last: Layouts) -> None:
         """Stores a model; ``last``: as `steps_of` has it."""
         if self._cache is None:
             return
@@ -67,9 +67,9 @@ class Stored:
             for step, kernel in made
         ]
         parts = tuple(Made(one.outcomes, one.place, one.cuts) for one in kernels)
-        self._cache.keep(Whole({"last": sorted(last), "steps": rows}, parts))
+        self._cache.keep(Whole({"last": dict(sorted(last.items())), "steps": rows}, parts))
 
-    def _definitions(self, last: Collection[str]) -> Callable[[], dict[str, Step]]:
+    def _definitions(self, last: Layouts) -> Callable[[], dict[str, Step]]:
         taking = self._terms.device.kind.machine is None
         return lru_cache(maxsize=1)(lambda: {one.outputs[0].name: one for one in steps_of(self._network, taking, last)})
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.network.building import halos_of
 from rollergen.network.layouts import laid_out
+from rollergen.network.partition import steps_of
 
 torch = pytest.importorskip("torch")
 from rollergen.importers.torch_models import exported, imported  # noqa: E402
@@ -88,7 +90,7 @@ def test_what_decides_nothing_any_more_is_not_priced():
     steps, last = laid_out(made, True, seconds)
     assert last and outputs(steps)[0] == (2, 7, 6, 8)
     assert priced.count((2, 8, 7, 6)) == 1  # 4 seconds of one are more than 3 of all others
-    assert laid_out(made, True, lambda step: 1.0)[1] == frozenset()  # as long: images stay as the model has them
+    assert laid_out(made, True, lambda step: 1.0)[1] == {}  # as long: images stay as the model has them
 
 
 def test_bounds_decide_what_prices_of_all_steps_would():
@@ -106,4 +108,56 @@ def test_bounds_decide_what_prices_of_all_steps_would():
         assert last and outputs(steps)[0] == (2, 7, 6, 8)
         assert len(priced) == 3 + looked_at
     took[2, 8, 7, 6] = 0.99
-    assert laid_out(made, True, seconds, (), lambda step: 0.9 * took[step.outputs[0].shape])[1] == frozenset()
+    assert laid_out(made, True, seconds, (), lambda step: 0.9 * took[step.outputs[0].shape])[1] == {}
+
+
+def in_halo(step):
+    """What the second convolution's kernel would copy: relu, into a line of zeros on each side."""
+    return {name: (1, 1, 1, 1) for name in step.inputs if name == "relu"} if step.outputs[0].name == "relu_1" else {}
+
+
+def prefers(within):
+    """Prices: so many seconds where an image within zeros is read or made, 2 where one with its channels last is."""
+
+    def seconds(step):
+        shapes = [step.outputs[0].shape, *(tensor.shape for tensor in step.given)]
+        return within if (2, 9, 8, 8) in shapes else 2.0 if (2, 7, 6, 8) in shapes else 9.0
+
+    return seconds
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_an_image_that_is_copied_into_zeros_is_stored_there_where_that_is_faster(faster):
+    steps, last = laid_out(network()[0], True, prefers(1.0 if faster else 3.0), copied=in_halo)
+    assert last["relu"] == ((1, 1, 1, 1) if faster else (0, 0, 0, 0)) and last["relu_1"] == (0, 0, 0, 0)
+    assert outputs(steps)[0] == ((2, 9, 8, 8) if faster else (2, 7, 6, 8))
+
+
+def test_images_within_zeros_compute_the_model(monkeypatch, tmp_path):
+    made, module, x = network()
+    with torch.no_grad():
+        want = module(x).numpy()
+    monkeypatch.setattr(
+        "rollergen.network.compiling.steps_for",
+        lambda network, target, kernel_of: laid_out(network, True, prefers(1.0), copied=in_halo),
+    )
+    for cache in (True, True):  # compiled, then found
+        model = rg.compile(made, None, "cpu", profile=False, top_k=1, cache=cache)
+        assert model.steps[0].outputs[0].shape == (2, 9, 8, 8)
+        np.testing.assert_allclose(np.asarray(model(x)), want, rtol=1e-5, atol=1e-5)
+        assert sum(one.compared for one in model.check(x)) > 100
+    model.save(tmp_path / "saved")
+    np.testing.assert_array_equal(np.asarray(rg.load(tmp_path / "saved")(x.numpy())), np.asarray(model(x)))
+
+
+def test_what_a_kernel_copies_into_zeros_is_known_by_its_program():
+    module, x = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3), torch.nn.Conv2d(32, 32, 3, 1, (1, 2), (1, 2))), None
+    x = torch.randn(1, 3, 22, 24)
+    made = imported(exported(module.eval(), (x,)), "two")
+    (name,) = {one.name for one in made.nodes[0].outputs}
+    step = steps_of(made, True, {name: (0, 0, 0, 0)})[1]
+    expression, given = step.defined()
+    options = rg.BuildOptions(winograd=0)
+    kernels = [rg.build(expression, "cpu", inputs=given, profile=False, options=options, top_k=8)]
+    programs = [one.program for one in kernels[0].candidates]
+    assert {(1, 1, 2, 2)} == {halo for one in programs for halo in halos_of(step, one).values()}

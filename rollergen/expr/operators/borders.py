@@ -9,10 +9,9 @@ from typing import Any
 import rollergen.expr.language as rg
 from rollergen.errors import ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import is_float
+from rollergen.expr.halos import Pairs, with_zeros
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import Number, integers, number, require_tensor
-
-Pairs = tuple[tuple[int, int], ...]
 
 
 def pad(
@@ -77,8 +76,13 @@ def _fill(x: Tensor, value: Number) -> Number:
     return int(fill) if not is_float(x.dtype) and fill == fill // 1 else fill
 
 
+_ZEROS = ("0", "0.0", "False")
+
+
 def _filled(x: Tensor, i: Sequence[Any], pairs: Pairs, fill: Number) -> Any:
     at = tuple(index - before for index, (before, _) in zip(i, pairs, strict=True))
+    if str(fill) in _ZEROS and (known := with_zeros(x, at, pairs)) is not None:
+        return known
     condition = None
     for index, extent, pair in zip(at, x.shape, pairs, strict=True):
         if pair != (0, 0):

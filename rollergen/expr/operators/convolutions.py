@@ -14,7 +14,7 @@ from rollergen.expr.dtypes import accumulator_dtype, reduced_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import Setting, integer, require_tensor, require_vector, setting
 from rollergen.expr.operators.contractions import sum_and_bias, with_bias
-from rollergen.expr.operators.windows import IMAGE, every, inside, over_images, sliding
+from rollergen.expr.operators.windows import IMAGE, every, over_images, padded_with_zeros, sliding
 
 _KERNEL = {1: "K", 2: "KH, KW", 3: "KD, KH, KW"}
 _TAPS = {1: ("kx",), 2: ("ky", "kx"), 3: ("kz", "ky", "kx")}
@@ -301,9 +301,7 @@ def _convolution(
     def element(n: Sequence[Any], f: Any, o: Sequence[Any]) -> Any:
         at = tuple(w.position(output, tap) for w, output, tap in zip(windows, o, taps, strict=True))
         channel = c if groups == 1 else (f // per_group) * channels + c
-        pixel = x[(*n, channel, *at)]
-        condition = inside(windows, at)
-        pixel = pixel if condition is None else rg.select(condition, pixel, 0)
+        pixel = padded_with_zeros(x, (*n, channel), windows, at)
         return sum_and_bias(pixel * weight[(f, c, *taps)], (c, *taps), None if bias is None else bias[f], acc, dtype)
 
     return over_images(x, rank, "f", filters, [w.out for w in windows], element, name)

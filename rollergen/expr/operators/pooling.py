@@ -11,7 +11,7 @@ from rollergen.expr.dtypes import accumulator_dtype, bounds, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators import reductions
 from rollergen.expr.operators.arguments import Setting, flag, integer, require_float, require_tensor, setting
-from rollergen.expr.operators.windows import IMAGE, Window, inside, over_images, sliding
+from rollergen.expr.operators.windows import IMAGE, Window, inside, over_images, padded_with_zeros, sliding
 from rollergen.expr.positions import LAST_PLACE, better_of
 
 TAPS = {1: ("kx",), 2: ("ky", "kx"), 3: ("kz", "ky", "kx")}
@@ -174,8 +174,8 @@ def _avg_pool(
     wide = accumulator_dtype(x.dtype)
 
     def element(n: Any, c: Any, o: Any) -> Any:
-        pixel, _, condition = _read(x, windows, taps, n, c, o)
-        counted = pixel if condition is None else rg.select(condition, pixel, 0)
+        at = [w.position(one, t) for w, one, t in zip(windows, o, taps, strict=True)]
+        counted = padded_with_zeros(x, (*n, c), windows, at)
         total = rg.sum(counted, axis=tuple(taps), dtype=wide)
         count = divisor or _counted(windows, o, include)
         return rg.cast(total / (count if isinstance(count, int) else rg.cast(count, wide)), x.dtype)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rollergen.errors import ShapeError, shown
-from rollergen.expr.language import Tensor, compute_named
+from rollergen.expr.halos import with_zeros
+from rollergen.expr.language import Tensor, compute_named, select
 from rollergen.expr.operators.arguments import Setting, integers, setting
 from rollergen.hal.dataclass import dataclass
 
@@ -56,7 +57,12 @@ class Window:
     @property
     def stays_inside(self) -> bool:
         """Whether no window reaches into padding."""
-        return self.before == 0 and self.last < self.size
+        return self.padding == (0, 0)
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        """Elements read before the first and behind the last one."""
+        return self.before, builtins.max(0, self.last - self.size + 1)
 
     @property
     def last(self) -> int:
@@ -73,6 +79,15 @@ def inside(windows: Sequence[Window], at: Sequence[Any]) -> Any:
         here = (position >= 0) & (position < window.size)
         condition = here if condition is None else condition & here
     return condition
+
+
+def padded_with_zeros(x: Tensor, lead: Sequence[Any], windows: Sequence[Window], at: Sequence[Any]) -> Any:
+    """The element of `x` at ``(*lead, *at)``; zero where the positions `at` are padding."""
+    pads = (*((0, 0) for _ in lead), *(window.padding for window in windows))
+    if (known := with_zeros(x, (*lead, *at), pads)) is not None:
+        return known
+    condition, element = inside(windows, at), x[(*lead, *at)]
+    return element if condition is None else select(condition, element, False if x.dtype == "bool" else 0)
 
 
 def sliding(
