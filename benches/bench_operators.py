@@ -12,7 +12,9 @@ case's multiply-adds and functions, and its bytes read and written) take turns w
 is their time over ours (in the mean at most 1: a probe need not be the fastest way; cases of other dtypes than float32
 have none).
 Libraries that are not here are listed with the reason, and one that takes `FAR` times as long as ours with its time: it
-takes no turns.  One core; with ``--all-cores`` every core and as many threads.
+takes no turns.  One core; with ``--all-cores`` every core and as many threads, in turns in which the machine's host
+gives each a core of its own (`roofline_probes.whole_cores`): run it where nothing else runs, under the usual scheduler
+(at real-time priority a library's spinning threads keep everybody else's threads waiting).
 
 All cases together are kept, in results/operators_<cpu>_<day>.json (operators_all_cores).  A run that was interrupted
 goes on after the last case that ended, on the same day, with the same code, options and libraries; so does one after
@@ -77,7 +79,7 @@ from rich.table import Table
 from benches.aims import Aim, verdict
 from benches.peers import CPU, EVERY, as_numpy, competitors, reasons
 from benches.results import begun, keep, keep_at, result_path, unfinished
-from benches.roofline_probes import bound_s, probes
+from benches.roofline_probes import bound_s, probes, whole_cores
 from benches.timing import Calls, Turns, alone, checked, in_turns, thinned
 from rollergen.expr.canonical import canonicalize
 from rollergen.gate.arrays import aligned_empty
@@ -116,15 +118,16 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
         raise SystemExit(f"no library is here that offers it ({absent}); pip install 'rollergen[bench]' brings some")
     slower = _far_slower(calls)
     calls = {name: call for name, call in calls.items() if name not in slower}
-    whole = all(array.dtype == np.float32 for array in (*ours.arrays, ours.out))
+    probed = all(array.dtype == np.float32 for array in (*ours.arrays, ours.out))
     out = aligned_empty(ours.out.shape, "float32")
     graph, cpu = canonicalize(expression), resolve("cpu")
-    roofline = probes(graph, cpu, ours.arrays, out, len(CORES)) if whole else {}
+    roofline = probes(graph, cpu, ours.arrays, out, len(CORES)) if probed else {}
     probing = {name: probe.call for name, probe in roofline.items()}
-    turns = in_turns({**calls, LED: ours.call_led(), **probing}, seconds, len(CORES))
+    whole = whole_cores(len(CORES)) if ALL_CORES else lambda: True
+    turns = in_turns({**calls, LED: ours.call_led(), **probing}, seconds, len(CORES), whole)
     times = {name: each.again for name, each in turns.items()}
     own, led = times.pop("rollergen"), times.pop(LED)
-    binds, at_least = bound_s(roofline, {name: times.pop(name) for name in roofline}) if whole else ("", None)
+    binds, at_least = bound_s(roofline, {name: times.pop(name) for name in roofline}) if probed else ("", None)
     shares = {name: _shares(own, theirs) for name, theirs in times.items()}
     ratios = {name: median(values) for name, values in shares.items()}
     best = min(ratios, key=lambda name: ratios[name])

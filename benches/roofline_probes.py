@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,28 @@ class Probe:
 
     call: Callable[[], None]
     share: float
+
+
+def whole_cores(threads: int) -> Callable[[], bool]:
+    """Says whether each of so many ``threads`` has a core of its own at the moment.  The host of a virtual machine may
+    give two of its cores one for seconds, and whoever has his turn then looks half as fast (multiply-adds of both cores
+    of a Zen 5: 250 and 250 GFLOP/s, or 128 and 122)."""
+    runtime = OpenCLRuntime()
+    module = runtime.compile(_source(widest_bits() // 32, 1))
+    every, one = (runner(runtime, module, "arithmetic", [aligned(64 * n), aligned(16)], n) for n in (threads, 1))
+    least = lambda call, count: min(_seconds(call) for _ in range(count))
+    alone = least(one, 10)
+    return lambda: least(every, 2) < _SHARED * alone
+
+
+def _seconds(call: Callable[[], None]) -> float:
+    start = perf_counter()
+    call()
+    return perf_counter() - start
+
+
+_SHARED = 1.25
+"""Times as long as one thread's alone, multiply-adds of several take where two of them share a core at times."""
 
 
 def probes(

@@ -109,11 +109,14 @@ def alternate(calls: Calls, seconds: float, threads: int = 1) -> dict[str, list[
     return {name: each.again for name, each in in_turns(calls, seconds, threads).items()}
 
 
-def in_turns(calls: Calls, seconds: float, threads: int = 1) -> dict[str, Turns]:
+def in_turns(
+    calls: Calls, seconds: float, threads: int = 1, whole: Callable[[], bool] = lambda: True
+) -> dict[str, Turns]:
     """Each has a turn in every round, of `WARM_S` and `TURN_S`; two rounds are left out.  The order is another one in
     every round: a product with a matrix of 64 MB takes 1.4 times as long behind a library that reads a copy of its own
     as behind one that reads the same array, and nobody is to have the same neighbour always.  With several ``threads``
-    a turn begins where nobody else's threads spin."""
+    a turn begins where nobody else's threads spin.  One before or behind which the cores are not ``whole`` (another
+    machine takes of them) is taken again."""
     for _ in range(2):
         for call in calls.values():
             call()
@@ -123,9 +126,7 @@ def in_turns(calls: Calls, seconds: float, threads: int = 1) -> dict[str, Turns]
     rounds = 0
     while rounds < LEAST_ROUNDS or (time.perf_counter() - started < seconds and rounds < MOST_ROUNDS):
         for name in next(orders):
-            if threads > 1:
-                settle()
-            first, again = _turn(calls[name])
+            first, again = _whole_turn(calls[name], threads, whole)
             times[name].first.append(first)
             times[name].again.append(again)
         rounds += 1
@@ -166,6 +167,19 @@ def _turn(call: Callable[[], object]) -> tuple[float, float]:
     return first, median(found)
 
 
+def _whole_turn(call: Callable[[], object], threads: int, whole: Callable[[], bool]) -> tuple[float, float]:
+    """A `_turn` before and behind which the cores are whole.  Raises SystemExit where there is none in `SPELL_S`."""
+    settled = lambda: (settle() if threads > 1 else None) or whole()
+    end = time.perf_counter() + SPELL_S
+    while time.perf_counter() < end:
+        if settled():
+            found = _turn(call)
+            if settled():
+                return found
+    raise SystemExit(f"the cores of this machine were not whole for {SPELL_S:g} s: somebody else takes of them")
+
+
+SPELL_S = 120.0
 WARM_S = 4e-3
 TURN_S, LOOK_S, QUIET, PATIENCE_S = 4e-3, 4e-3, 0.05, 2.0
 

@@ -72,3 +72,22 @@ def test_the_second_call_is_not_compared_either(clock: Clock):
 
     turns = timing.in_turns({"one": run}, seconds=0.0)
     assert (set(turns["one"].first), set(turns["one"].again)) == ({3.0}, {1.0})
+
+
+def test_turns_in_which_cores_are_shared_are_taken_again(clock: Clock):
+    takes, shared = iter([1.0, 1.0] + [9.0] * 3 + [1.0] * 3 * timing.LEAST_ROUNDS), iter([False, True, False])
+
+    def run() -> None:
+        clock.now += next(takes)
+
+    turns = timing.in_turns({"one": run}, seconds=0.0, whole=lambda: next(shared, True))
+    assert set(turns["one"].again) == {1.0} and len(turns["one"].again) == timing.LEAST_ROUNDS
+
+
+def test_cores_that_are_never_whole_end_the_run(clock: Clock):
+    def never() -> bool:
+        clock.now += 1.0
+        return False
+
+    with pytest.raises(SystemExit, match="not whole for 120 s"):
+        timing.in_turns({"one": clock.call("one", 1.0, 1.0)}, seconds=0.0, whole=never)
