@@ -53,8 +53,7 @@ def channels_second(stored: Tensor, halo: Halo) -> Tensor:
 
 
 def copied_halo(copy: TensorOp, shape: Sequence[int]) -> Halo | None:
-    """The halo into which ``copy`` puts an image of shape (N, H, W, C); None where it does something
-    else."""
+    """The halo into which ``copy`` puts an image of shape (N, H, W, C); None where it does something else."""
     load = copy.result
     if len(shape) != 4 or copy.reductions or not isinstance(load, Load) or not load.guard or load.fill != 0:
         return None

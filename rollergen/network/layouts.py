@@ -69,8 +69,9 @@ def _halos(steps: Sequence[Step], last: Layouts, copied: Callable[[Step], Mappin
     none: whole parts lie where they are joined, and nothing copies them there.)"""
     found: dict[str, Halo] = {}
     for step in steps:
-        for name, halo in copied(step).items() if step.defined is not None else ():
-            if name in last:
+        moved = last.keys() & set(step.inputs)
+        for name, halo in copied(step).items() if moved else ():
+            if name in moved:
                 found[name] = widest(halo, found.get(name, BARE))
     for step in steps:
         touched = _names(step) & found.keys()
