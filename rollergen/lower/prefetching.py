@@ -28,21 +28,35 @@ from rollergen.program.loops import (
     prefetched_loads,
     prefetched_takes,
 )
-from rollergen.program.rprogram import UNROLL
+from rollergen.program.rprogram import SERIAL, UNROLL
 
 
 def fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: PanelPart | None = None) -> None:
     """Asks for what the loop to prefetch reads at this place in its next iteration; of a panel, at the step at hand,
-    for some vectors: which, the loop inside tells."""
+    for some vectors: which, the loop inside tells.  Behind the last panel of a block of the reduction comes the first
+    one of the next block."""
     nest, out, p = context.nest, context.out, context.nest.stage.prefetch
     following: list[dict[int, Index]] = [{p: here.point[p] + 1}]
     if part is not None:
+        following = [_next_panel(nest, here, out.ranges)]
         mine = here.point[part.inner] * part.each
         following = [following[0] | _digits(nest, part.vectors, mine + n, out.ranges) for n in range(part.each)]
     for changes, load in product(following, prefetched_loads(nest.stage, used)):
         offset = load.offset().substitute(here.bind(changes).axes)
         first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
         out.prefetch_line(nest.parameters[load.buffer.name], first.simplify(out.ranges))
+
+
+def _next_panel(nest: Nest, here: Place, ranges: Mapping[str, Bounds]) -> dict[int, Index]:
+    """Where the loop to prefetch, and the serial loops around it, stand at its next iteration."""
+    around = [q for q in range(nest.stage.prefetch + 1) if nest.loops[q].kind == SERIAL]
+    found: dict[int, Index] = {}
+    carried = Index.of(1)
+    for q in reversed(around):
+        number, extent = here.point[q] + carried, nest.loops[q].extent
+        found[q] = (number if q == around[0] else number % extent).simplify(ranges)
+        carried = (number // extent).simplify(ranges)
+    return found
 
 
 def _digits(nest: Nest, loops: tuple[int, ...], number: Index, ranges: Mapping[str, Bounds]) -> dict[int, Index]:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.construct.serial_space import structures
+from rollergen.construct.choose import program_of
+from rollergen.construct.serial_space import exact, structures
 from rollergen.construct.variants import variants
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
@@ -40,12 +41,17 @@ def program(order="ji", asks=True, expression=EXPRESSION):
     return replace(rg.construct(expression, AVX512, top_k=1)[0], stages=(stage,), temporaries=())
 
 
-def of_lines(side):
-    """A 3 x 3 convolution of 32 channels by its taps, channels last, all lines of the image within each panel."""
+def channels_last(side):
+    """A 3 x 3 convolution of 32 channels to 64."""
     x, w = rg.tensor("x", (1, side, side, 32)), rg.tensor("w", (64, 32, 3, 3), constant=True)
     image = rg.compute((1, 32, side, side), lambda n, c, h, v: x[n, h, v, c])
     sums = rg.ops.conv2d(image, w, padding=1)
-    last = rg.compute((1, side, side, 64), lambda n, h, v, f: sums[n, f, h, v])
+    return rg.compute((1, side, side, 64), lambda n, h, v, f: sums[n, f, h, v])
+
+
+def of_lines(side):
+    """Such a convolution by its taps, all lines of the image within each panel."""
+    last = channels_last(side)
     made = rg.construct(last, AVX512, top_k=40, options=rg.BuildOptions(winograd=0))
     is_one = lambda stage: stage.op.of_role("reduce")[1:] and panel_part(replace(stage, prefetch=0)) is not None
     program = next(one for one in made if is_one(one.stages[-1]))
@@ -85,15 +91,35 @@ def test_lines_of_an_image_ask_for_all_taps_of_the_next_panel(side):
     stage = made.stages[-1]
     part = panel_part(stage)
     assert stage.loops[part.inner].axis == "h" and len(part.vectors) == 2
+    panel = 32 * 9 * 32
+    assert asked_of_weights(made) >= set(range(panel, 2 * panel, 16))
+
+
+@pytest.mark.parametrize("blocks", [2, 4])
+def test_the_last_panel_of_a_block_of_channels_asks_for_the_first_one_of_the_next_block(blocks):
+    """Weights of 512 channels, of which a cache does not hold two panels, are read by such blocks."""
+    expression = channels_last(7)
+    by_taps = next(one for one in variants(canonicalize(expression).tensor_ops[0], AVX512) if one.roles.taps)
+    orders = [one for one in structures(by_taps, AVX512, RULES) if one.order == "jbi" and one.packed]
+    structure = next(one for one in orders if one.vectors == 2)
+    one = exact(structure, structure.plan(7, 32 // blocks, 1, 2), AVX512, RULES)
+    stage = replace(one.own[0], prefetch=1)
+    assert [(loop.axis, loop.extent) for loop in stage.loops[:3]] == [("c", blocks), ("f", 2), ("h", 7)]
+    made = program_of(canonicalize(expression), AVX512, (replace(one, own=(stage,)),)).program
+    check(made, AVX512)
+    panel, block = 32 * 9 * 32, 32 * 9 * 32 // blocks
+    assert set(range(0, 2 * panel, 16)) - asked_of_weights(made) == set(range(0, block, 16))
+
+
+def asked_of_weights(made):
+    """Offsets within the packed weights that the program asks for, in elements."""
     text = emit(made, DEVICES["cpu"]).text
     body = re.search(r"const float \*w_packed_at = w_packed \+ (.*?);", text)[1]
     offsets = re.findall(r"__builtin_prefetch\(.*?\(w_packed(?:_at)? \+ (.*)\), 0, 2\);", text)
     loops = {name: int(extent) for name, extent in re.findall(r"for \(int (\w+) = 0; \1 < (\d+);", text)}
     names = sorted(set(re.findall(r"[a-z]+\d+", " ".join((body, *offsets)))))
     places = [dict(zip(names, at, strict=True)) for at in product(*(range(loops[name]) for name in names))]
-    asked = {eval(f"({body}) + ({one})".replace("/", "//"), {}, at) for at in places for one in offsets}
-    panel = 32 * 9 * 32
-    assert offsets and asked >= set(range(panel, 2 * panel, 16))
+    return {eval(f"({body}) + ({one})".replace("/", "//"), {}, at) for at in places for one in offsets}
 
 
 @pytest.mark.parametrize(("images", "groups"), [(1, 1), (3, 1), (1, 4), (3, 2)])
