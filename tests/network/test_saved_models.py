@@ -48,8 +48,8 @@ def test_a_directory_runs_without_rollergen(saved, tmp_path):
     )  # fmt: skip
     test = told()
     assert test.returncode == 0 and test.stdout.splitlines()[-1] == "PASSED", test.stderr
-    assert told("--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy").returncode == 0
-    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model(x))
+    assert told("--input", tmp_path / "x.npy", "--output", tmp_path / "y.result").returncode == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "y.result"), model(x))
 
 
 def in_c(directory, *arguments):
