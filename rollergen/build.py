@@ -21,7 +21,7 @@ from rollergen.hal.runtime import remembered_for
 from rollergen.hal.runtimes.remembered import doubt
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
-from rollergen.measure.outcome import Outcome, Progress, silent
+from rollergen.measure.outcome import Outcome, Progress, watched
 from rollergen.options import BuildOptions
 from rollergen.store.cache import Cache
 from rollergen.targets import resolve
@@ -91,6 +91,7 @@ def build(
     >>> print(kernel.signature)
     kernel(A: float32[64, 32], B: float32[32, 48]) -> C: float32[64, 48]
     """
+    progress = watched(progress)
     if has_dims(expr):
         if isinstance(options, BuildOptions):  # groups of rows would be those of one size
             options = replace(options, quantize_activations=False)
@@ -99,11 +100,8 @@ def build(
     if sizes is not None:
         raise ArgumentError(f"sizes is {shown(sizes)}, but the expression has no dims; expected None")
     _check_kinds(expr, options, cache)
-    if not (progress is None or callable(progress)):
-        raise ArgumentError(f"progress is {shown(progress)}; expected a function of (what, done, of), or None")
     if verifier is not None and options.rank is not None:
         raise ArgumentError("options.rank and verifier are both given; expected one of them")
-    progress = progress or silent
     terms = terms_of(resolve(device), top_k, profile, options, verifier, later=cache)
     target = terms.device
     with shallow_enough("rg.build of the expression"):
@@ -224,7 +222,7 @@ def _sized(
     own: Callable[..., Kernel],
     profile: bool | str,
     options: BuildOptions,
-    progress: Progress | None,
+    progress: Progress,
     cache: bool,
 ) -> SizedKernel:
     """The kernel of an expression with dims; ``own`` builds the kernel of a size that needs one of its own."""
@@ -235,7 +233,7 @@ def _sized(
     _check_profile(profile)
     executor, keeps = _executor(target, profile), cache and options.rank is None
     alone = lambda outputs, inputs: own(outputs, target, inputs=inputs)
-    return build_sized(expression, target, options, executor, sizes, alone, progress or silent, keeps)
+    return build_sized(expression, target, options, executor, sizes, alone, progress, keeps)
 
 
 def _check_kinds(expr: object, options: object, cache: object) -> None:

@@ -128,7 +128,6 @@ def _read(name: str) -> np.ndarray:
 def _write(name: Path, results: Any) -> None:
     import numpy as np
 
-    if isinstance(results, tuple):
-        np.savez(name, *results)
-    else:
-        np.save(name, results)
+    several = isinstance(results, tuple)
+    with writing(name), name.open("wb") as file:  # given a path, NumPy writes to one that ends in .npy or .npz
+        (np.savez if several else np.save)(file, *(results if several else (results,)))

@@ -194,8 +194,11 @@ def _sympy(value: Any) -> Any:
     import sympy
 
     try:
-        return sympy.sympify(value, strict=True)
+        made = sympy.sympify(value, strict=True)
     except sympy.SympifyError:
+        made = None
+    if made is None or made.is_Boolean:
         raise ExpressionError(
             f"an index combined with {shown(value)} ({type(value).__name__}); expected axes and integer constants"
-        ) from None
+        )
+    return made

@@ -12,6 +12,8 @@ array([[4., 5.],
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -121,9 +123,23 @@ def located(ids: Any, extent: int, mode: str, what: str) -> Any:
     if mode == "wrap":
         return ids % ids.dtype.type(extent)
     if mode == "raise":
-        check_ids(np.squeeze(ids), extent, what)
-        return np.where(ids < 0, ids + extent, ids)
+        if not _AS_KERNELS_READ.get():
+            check_ids(np.squeeze(ids), extent, what)
+        ids = np.where(ids < 0, ids + extent, ids)
     return np.clip(ids, 0, extent - 1)
+
+
+@contextmanager
+def ids_as_kernels_read_them() -> Iterator[None]:
+    """Within it no id is an error: kernels, which cannot refuse one, read the nearest element (`place_of`)."""
+    token = _AS_KERNELS_READ.set(True)
+    try:
+        yield
+    finally:
+        _AS_KERNELS_READ.reset(token)
+
+
+_AS_KERNELS_READ = ContextVar("_AS_KERNELS_READ", default=False)
 
 
 def check_ids(ids: Any, extent: int, what: str) -> None:
@@ -133,7 +149,7 @@ def check_ids(ids: Any, extent: int, what: str) -> None:
     low, high = int(ids.min()), int(ids.max())
     if low < -extent or high >= extent:
         wrong = low if low < -extent else high
-        place = tuple(int(part[0]) for part in np.nonzero(ids == wrong))
+        place = tuple(np.argwhere(ids == wrong)[0].tolist())
         raise ArgumentError(
             f"{what} holds {wrong}{f' at {place}' if place else ''}; expected indices from {-extent} to {extent - 1}, "
             'or a take with mode="clip" or "wrap"'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rollergen.emit import Source
+from rollergen.errors import ArgumentError, shown
 from rollergen.hal.dataclass import dataclass
 from rollergen.program.rprogram import RProgram
 
@@ -14,6 +15,13 @@ Progress = Callable[[str, int, int], None]
 
 def silent(what: str, done: int, of: int) -> None:
     """Progress that nobody watches."""
+
+
+def watched(progress: Progress | None) -> Progress:
+    """``progress``, `silent` for None; ArgumentError for what is no function."""
+    if not (progress is None or callable(progress)):
+        raise ArgumentError(f"progress is {shown(progress)}; expected a function of (what, done, of), or None")
+    return progress or silent
 
 
 UNWRITTEN = Source("", (), "")

@@ -12,7 +12,7 @@ from rollergen.hal.spec import Device
 from rollergen.importers import torch_models
 from rollergen.importers.graph import Network, SizedNetwork
 from rollergen.kernel import Kernel
-from rollergen.measure.outcome import Progress, silent
+from rollergen.measure.outcome import Progress, watched
 from rollergen.network.ahead import CompilingAhead
 from rollergen.network.building import NO_KERNEL, UNMEASURED, by_library, kernels_of, steps_for
 from rollergen.network.model import Model
@@ -66,6 +66,7 @@ def compile(
     """
     if not isinstance(options, BuildOptions):
         raise ArgumentError(f"options is {shown(options)}; expected rg.BuildOptions(...)")
+    progress = watched(progress)
     target = resolve(device)
     network = _network(model, example_inputs, dims)
     if isinstance(network, SizedNetwork) and not network.dims:
@@ -74,12 +75,11 @@ def compile(
     if top_k is None and unmeasured:
         top_k = UNMEASURED
     if isinstance(network, SizedNetwork):
-        return _sized(network, target, top_k, profile, cache, options, progress or silent)  # type: ignore[return-value]
+        return _sized(network, target, top_k, profile, cache, options, progress)  # type: ignore[return-value]
     stored = Stored(network, terms_of(target, top_k, profile, options), cache)
     if (found := stored.find()) is not None:
         return found
     made: list[tuple[Step, Kernel | None]] = []
-    progress = progress or silent
     settings: Any = {"top_k": top_k, "profile": profile, "cache": cache, "options": options}
     first_choices = settings | {"top_k": UNMEASURED, "profile": False}
     with CompilingAhead(target) as ahead:

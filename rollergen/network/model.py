@@ -214,7 +214,7 @@ class Model:
         nested in the source model is one array there, or a tuple of several.  Returns the directory's path.
 
         Raises BundleError where the directory is something else or cannot be written, ArgumentError for a model with
-        steps that its own library runs.
+        steps that its own library runs, or without any.
         """
         return save(directory, self._network, self.steps, self._of, self.device)
 

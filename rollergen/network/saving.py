@@ -42,6 +42,8 @@ def save(
     if host:
         named = "; ".join(f"{step.source}: {step.operators} ({step.reason})" for step in host)
         raise ArgumentError(f"the model has steps that its own library runs, which cannot be saved: {named}")
+    if not steps:
+        raise ArgumentError(f"{network.title} has no kernel to save: its results are inputs and constants")
     target = Path(directory).resolve()
     if target.is_file() or (target.is_dir() and any(target.iterdir()) and not (target / MODEL).is_file()):
         raise BundleError(f"{target} exists; expected a new name, an empty directory or a saved model")

@@ -262,6 +262,14 @@ def test_a_call_refuses_ids_outside_the_table_by_their_place(kernel, wrong):
         assert np.array_equal(kernel(table, ids), table[ids])
 
 
+def test_a_single_id_outside_the_table_is_refused_by_its_number():
+    taken = rg.take(rg.tensor("W", (4,)), rg.tensor("id", (), "int64"))
+    kernel = rg.build(taken, "cpu", profile=False, cache=False)
+    for call in (kernel, kernel.interpret, taken.evaluate):
+        with pytest.raises(ArgumentError, match="holds 9; expected indices from -4 to 3"):
+            call(np.ones(4, "float32"), np.array(9))
+
+
 def test_ids_of_torch_are_looked_at_too(kernel):
     torch = pytest.importorskip("torch")
     with pytest.raises(ArgumentError, match=r"ids holds 21 at \(2, 3\)"):

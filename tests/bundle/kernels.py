@@ -53,6 +53,12 @@ def truth():
     return rg.ops.less(rg.tensor("A", (33, 65)), rg.tensor("B", (33, 65)), name="C")
 
 
+def taken():
+    """Rows of a table that has fewer than the self-test's inputs name, and the element at one place of it."""
+    table, ids, one = rg.tensor("T", (3, 9)), rg.tensor("ids", (7,), "int32"), rg.tensor("one", (), "int64")
+    return [rg.take(table, ids), rg.take(table, one, 1)]
+
+
 def at_a_position():
     """Rows that begin where the call says, and the number itself."""
     x, pos = rg.tensor("X", (40, 9)), rg.scalar("pos", "int32", -3, 37)

@@ -61,6 +61,7 @@ CASES = [
     (kernels.halves, "cpu"),
     (kernels.truth, "cpu"),
     (kernels.total, "cpu"),
+    (kernels.taken, "cpu"),
     (kernels.at_a_position, "cpu"),
     (kernels.appended, "cpu"),
 ]

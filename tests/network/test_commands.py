@@ -26,7 +26,7 @@ def told(*arguments, code=0):
 
 
 def test_a_model_is_run_checked_and_timed_and_its_result_written(file, tmp_path):
-    x, y = weights(1, 3, 6, 6), tmp_path / "y.npy"
+    x, y = weights(1, 3, 6, 6), tmp_path / "y.result"  # as it is called, whatever NumPy calls its files
     np.save(tmp_path / "x.npy", x)
     given = ("--input", str(tmp_path / "x.npy"), "--output", str(y), "--save", str(tmp_path / "saved"))
     text = told("run", file, "--no-profile", *given)

@@ -48,8 +48,8 @@ def test_a_directory_runs_without_rollergen(saved, tmp_path):
     )  # fmt: skip
     test = told()
     assert test.returncode == 0 and test.stdout.splitlines()[-1] == "PASSED", test.stderr
-    assert told("--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy").returncode == 0
-    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model(x))
+    assert told("--input", tmp_path / "x.npy", "--output", tmp_path / "y.result").returncode == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "y.result"), model(x))
 
 
 def in_c(directory, *arguments):
@@ -99,6 +99,10 @@ def test_damaged_weights_and_steps_that_do_not_fit_are_refused(saved, tmp_path):
 def test_what_cannot_be_saved_is_named(tmp_path):
     with pytest.raises(ArgumentError, match=r"steps that its own library runs, which cannot be saved: NonZero_1: NonZero"):
         rg.compile(sorted_rows(), None, "v100", profile=False).save(tmp_path / "rows")
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 3])
+    same = onnx.helper.make_model(onnx.helper.make_graph([], "same", [value], [value]))
+    with pytest.raises(ArgumentError, match="same has no kernel to save: its results are inputs and constants"):
+        rg.compile(same, None, "cpu").save(tmp_path / "same")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "text").write_text("mine")
     with pytest.raises(BundleError, match="mine exists; expected a new name, an empty directory or a saved model"):

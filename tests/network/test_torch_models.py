@@ -345,6 +345,7 @@ def test_what_has_a_shape_that_depends_on_data_runs_in_torch():
         (lambda: rg.compile(of_any_batch(), (torch.zeros(8, 6),), "v100"), ("example_inputs beside an exported program",)),
         (lambda: rg.compile(of_any_number(), device="v100"), ("input number of exported program is a number that changes",)),
         (lambda: rg.compile(nn.Linear(6, 8).eval(), (), "v100", options=3), ("options is 3", "rg.BuildOptions")),
+        (lambda: rg.compile(nn.Linear(6, 8).eval(), (), "v100", progress=3), ("progress is 3", "a function of (what, done, of)")),
     ],
 )
 def test_what_cannot_be_compiled_is_named(compiling, parts):

@@ -144,6 +144,18 @@ def test_parts_of_a_reduction_that_are_merged_with_images_are_no_plan():
     np.testing.assert_array_equal(kernel.interpret(a, b), wanted)
 
 
+@pytest.mark.parametrize(("row", "read"), [((9,), lambda x, i, j, n: x[i, j + n]), ((2, 8), lambda x, i, j, n: x[i, n, j])])
+def test_rows_that_are_read_at_two_places_have_one_map(row, read):
+    """The model prices all counts of rows at once, and asks what else of their tensor is read."""
+    N = rg.dim("N", 1, 100)
+    x = T("x", (N, *row))
+    kernel = rg.build(rg.compute((N, 8), lambda i, j: read(x, i, j, 0) - read(x, i, j, 1)), "cpu", profile=False, cache=False)
+    for size in (1, 7, 100):
+        array = np.random.default_rng(size).random((size, *row), "float32")
+        first, second = (array[:, :-1], array[:, 1:]) if len(row) == 1 else (array[:, 0], array[:, 1])
+        np.testing.assert_array_equal(kernel(array), first - second)
+
+
 def test_sizes_in_offsets_are_built_one_by_one():
     S = rg.dim("S", 2, 9)
     kernel = rg.build(rg.ops.transpose(T("x", (3, S)), 0, 1), "v100")

@@ -80,7 +80,8 @@ def main():
     if options.input:
         results = model(*map(np.load, options.input))
         several = isinstance(results, tuple)
-        (np.savez if several else np.save)(options.output or "result", *(results if several else (results,)))
+        with open(options.output or f"result.np{'z' if several else 'y'}", "wb") as file:
+            (np.savez if several else np.save)(file, *(results if several else (results,)))
         return 0
     passed = True
     for folder, launcher in model.launchers.items():

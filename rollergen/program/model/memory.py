@@ -140,6 +140,6 @@ def surviving(fill: Number, low: float, high: float) -> Number:
 
 def lies_beside(others: Iterable[Operand], operand: Operand, device: Device) -> bool:
     """Whether one of the others reads elements of the same lines, a constant away, at every point."""
-    alike = [one for one in others if one.buffer == operand.buffer and one.offset.terms == operand.offset.terms]
-    line = device.backing.transaction_bytes
+    same = lambda one: (one.buffer.name, one.offset.terms) == (operand.buffer.name, operand.offset.terms)
+    alike, line = filter(same, others), device.backing.transaction_bytes
     return any(abs(one.offset.const - operand.offset.const) * operand.itemsize < line for one in alike)

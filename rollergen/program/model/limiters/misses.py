@@ -137,7 +137,7 @@ def _read_beside(streams: Sequence[Stream], one: Stream) -> list[tuple[int, int]
         positions = {
             other.indices[dim]
             for other in (stream.operand for stream in streams)
-            if other.buffer == operand.buffer
+            if other.buffer.name == operand.buffer.name
             and (other.indices[:dim], other.indices[dim + 1 :]) == elsewhere
             and not other.indices[dim].terms
         }
