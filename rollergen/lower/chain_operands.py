@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from rollergen.expr.chains import ROW, SUM
 from rollergen.expr.index import Bounds, Index
-from rollergen.expr.values import Binary, Cast, Const, Load, Partial, Select, Unary, Value, Var, walk
+from rollergen.expr.values import Binary, Cast, Const, Load, Partial, Select, Unary, Value, Var, axes_of, walk
 from rollergen.lower.arithmetic import Scope, evaluate
 from rollergen.lower.elements import Access, read_at
 from rollergen.lower.expressions import (
@@ -240,7 +240,7 @@ def _finished(places: ChainPlaces, result: Value, sums: Pointer, pair: tuple[str
         known = {(ROW, number): Element(name, (Index((), v),), _F32, lanes) for number, name in enumerate(pair)}
     made: dict[Value, Name] = {}
     scope = places.scope(places.place(v=v), lanes=True, partials=known)
-    for part in _of_rows(result):
+    for part in _of_rows(result, places.roles.column):
         if part not in made:
             made[part] = out.let("of_row", in_lanes(evaluate(out, scope, part), lanes))
     names = {part: f"of_row{number}" for number, part in enumerate(made)}
@@ -270,12 +270,13 @@ def _by_reciprocals(value: Value) -> Value:
     return value
 
 
-def _of_rows(value: Value) -> list[Value]:
+def _of_rows(value: Value, column: str) -> list[Value]:
     """The largest parts of the result that are the same for all columns."""
     arithmetic = isinstance(value, (Unary, Binary, Select, Cast)) and value.dtype != "bool"
-    if arithmetic and not any(isinstance(node, Partial) and node.name == SUM for node in walk(value)):
+    summed = any(isinstance(node, Partial) and node.name == SUM for node in walk(value))
+    if arithmetic and not summed and column not in axes_of(value):
         return [value]
-    return [part for child in value.children() for part in _of_rows(child)]
+    return [part for child in value.children() for part in _of_rows(child, column)]
 
 
 def _replaced(value: Value, names: Mapping[Value, str]) -> Value:

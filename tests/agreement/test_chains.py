@@ -98,6 +98,15 @@ def test_weights_without_a_row_are_a_chain_without_a_pair():
     agree(expr, made, arrays_of(made))
 
 
+def test_results_that_know_their_columns_are_finished_column_by_column():
+    product = rg.ops.matmul(rg.ops.sigmoid(rg.ops.matmul(T("a", (13, 9)), T("b", (9, 33)))), T("c", (33, 16)))
+    counted = rg.ops.add(product, rg.ops.arange(16, 0, -1))
+    kernel = rg.build(counted, "cpu", profile=False, cache=False)
+    assert kernel.program.stages[0].inner is not None
+    arrays = [np.random.default_rng(n).random(one.shape, "float32") for n, one in enumerate(kernel.program.inputs)]
+    np.testing.assert_allclose(kernel(*arrays), counted.evaluate(*arrays), rtol=1e-5)
+
+
 def test_weights_that_are_divided_first_are_the_same_chain():
     ours, theirs = (attention(*operands(), SCORES["causal"], divided=one) for one in (True, False))
     assert chained(ours).tensor_ops[0].reductions == chained(theirs).tensor_ops[0].reductions
