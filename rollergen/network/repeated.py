@@ -52,8 +52,13 @@ def repeated(network: Network, steps: Sequence[Step], device: Device) -> frozens
 
 
 def in_blocks(settings: dict[str, Any], device: Device) -> dict[str, Any]:
-    """``settings`` of a build that prefers programs of several blocks where they are about as fast.  Only the first two
-    are measured: alone and in one direction, coarser ones may look better."""
+    """``settings`` of a build that prefers programs of several blocks where they are about as fast, more of them first:
+    a block is walked forwards, so that a walk back loses one.  The first one is taken: alone and in one direction,
+    coarser ones look as good.
+
+    (An LSTM of 10 layers, 256 units and 100 steps on a Zen 5, steps of 8 and of 4 blocks, which take 6.5 us alone
+    either way: 9.6 and 11.2 ms.)
+    """
     options = settings["options"]
     if not isinstance(options, BuildOptions) or options.rank is not None:
         return settings
@@ -61,8 +66,8 @@ def in_blocks(settings: dict[str, Any], device: Device) -> dict[str, Any]:
     def rank(programs: Sequence[RProgram]) -> list[float]:
         seconds = [predict(one, device).seconds for one in programs]
         limit = min(seconds) * SLOWER
-        fine = [one.stages[-1].launched_blocks >= BLOCKS for one in programs]
-        return [s if ok and s <= limit else s + limit for s, ok in zip(seconds, fine, strict=True)]
+        blocks = [one.stages[-1].launched_blocks for one in programs]
+        within = [n >= BLOCKS and s <= limit for s, n in zip(seconds, blocks, strict=True)]
+        return [s * (1 + 1 / n) if ok else s + limit for s, n, ok in zip(seconds, blocks, within, strict=True)]
 
-    return settings | {"options": replace(options, rank=rank), "top_k": 2}
-
+    return settings | {"options": replace(options, rank=rank), "top_k": 1}
