@@ -20,6 +20,7 @@ from rollergen.network.images import BARE, Halo, copied_halo, widest
 from rollergen.network.layouts import Laid, laid_out
 from rollergen.network.partition import Step, steps_of
 from rollergen.network.repeated import in_blocks
+from rollergen.program.model import predict_stage
 from rollergen.program.model.roofline import product_seconds
 from rollergen.program.rprogram import RProgram
 from rollergen.store.keys import expression_text
@@ -58,25 +59,26 @@ def steps_for(
             bounds[step.alike] = _least_seconds(step, target)
         return bounds[step.alike]
 
-    def copied(step: Step) -> dict[str, Halo]:
+    def copied(step: Step) -> dict[str, tuple[Halo, float]]:
         try:
-            return halos_of(step, kernel_of(step).program) if within_zeros else {}
+            return halos_of(step, kernel_of(step).program, target) if within_zeros else {}
         except NO_KERNEL:
             return {}
 
     return laid_out(network, True, seconds, loose, bound, partial(seconds, used=False), copied)
 
 
-def halos_of(step: Step, program: RProgram) -> dict[str, Halo]:
-    """The halos into which a step's program copies images that it reads, in each call."""
+def halos_of(step: Step, program: RProgram, device: Device) -> dict[str, tuple[Halo, float]]:
+    """The halos into which a step's program copies images that it reads, in each call, and seconds that it takes."""
     names = dict(zip((one.name for one in program.inputs), step.inputs, strict=True))
     shapes = {buffer.name: tensor.shape for buffer, tensor in zip(program.inputs, step.given, strict=True)}
-    found: dict[str, Halo] = {}
+    found: dict[str, tuple[Halo, float]] = {}
     for stage in program.stages:
         for name in stage.op.buffers_read() if not stage.once else ():
             halo = copied_halo(stage.op, shapes.get(name, ()))
             if halo is not None:
-                found[names[name]] = widest(halo, found.get(names[name], BARE))
+                known, seconds = found.get(names[name], (BARE, 0.0))
+                found[names[name]] = widest(halo, known), seconds + predict_stage(stage, device).seconds
     return found
 
 

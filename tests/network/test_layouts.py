@@ -113,7 +113,7 @@ def test_bounds_decide_what_prices_of_all_steps_would():
 
 def in_halo(step):
     """What the second convolution's kernel would copy: relu, into a line of zeros on each side."""
-    return {name: (1, 1, 1, 1) for name in step.inputs if name == "relu"} if step.outputs[0].name == "relu_1" else {}
+    return {"relu": ((1, 1, 1, 1), 0.1)} if step.outputs[0].name == "relu_1" else {}
 
 
 def prefers(within):
@@ -160,4 +160,10 @@ def test_what_a_kernel_copies_into_zeros_is_known_by_its_program():
     options = rg.BuildOptions(winograd=0)
     kernels = [rg.build(expression, "cpu", inputs=given, profile=False, options=options, top_k=8)]
     programs = [one.program for one in kernels[0].candidates]
-    assert {(1, 1, 2, 2)} == {halo for one in programs for halo in halos_of(step, one).values()}
+    found = [known for one in programs for known in halos_of(step, one, kernels[0].device).values()]
+    assert {(1, 1, 2, 2)} == {halo for halo, _ in found} and all(seconds > 0 for _, seconds in found)
+
+
+def test_copies_that_take_little_of_the_models_time_are_left():
+    short = lambda step: {name: (halo, 0.01) for name, (halo, _) in in_halo(step).items()}
+    assert laid_out(network()[0], True, prefers(1.0), copied=short)[1]["relu"] == (0, 0, 0, 0)
