@@ -277,13 +277,14 @@ def unfold(
         raise ShapeError(f"unfold: {input.label} has shape {input.shape}; expected (N, C, H, W) or (C, H, W)")
     taps = setting(kernel_size, "unfold", "kernel_size", 2, 1)
     windows = sliding("unfold", input.shape[-2:], taps, stride, padding, dilation)
+    zero = False if input.dtype == "bool" else 0
     outs = tuple(one.out for one in windows)
 
     def element(*i: Any) -> Any:
         (*lead, row, place), count = i, taps[0] * taps[1]
         channel, ky, kx = row // count, row % count // taps[1], row % taps[1]
         at = [w.position(o, t) for w, o, t in zip(windows, (place // outs[1], place % outs[1]), (ky, kx), strict=True)]
-        return padded_with_zeros(input, (*lead, channel), windows, at)
+        return padded_with_zeros(input, (*lead, channel), windows, at, zero)
 
     lead = input.shape[:-3]
     return rg.compute((*lead, input.shape[-3] * taps[0] * taps[1], math.prod(outs)), element, name)

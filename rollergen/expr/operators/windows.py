@@ -81,13 +81,15 @@ def inside(windows: Sequence[Window], at: Sequence[Any]) -> Any:
     return condition
 
 
-def padded_with_zeros(x: Tensor, lead: Sequence[Any], windows: Sequence[Window], at: Sequence[Any]) -> Any:
-    """The element of `x` at ``(*lead, *at)``; zero where the positions `at` are padding."""
+def padded_with_zeros(
+    x: Tensor, lead: Sequence[Any], windows: Sequence[Window], at: Sequence[Any], zero: int | bool = 0
+) -> Any:
+    """The element of `x` at ``(*lead, *at)``; ``zero`` where the positions `at` are padding."""
     pads = (*((0, 0) for _ in lead), *(window.padding for window in windows))
     if (known := with_zeros(x, (*lead, *at), pads)) is not None:
         return known
     condition, element = inside(windows, at), x[(*lead, *at)]
-    return element if condition is None else select(condition, element, False if x.dtype == "bool" else 0)
+    return element if condition is None else select(condition, element, zero)
 
 
 def sliding(
