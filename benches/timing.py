@@ -169,7 +169,12 @@ def _turn(call: Callable[[], object]) -> tuple[float, float]:
 
 def _whole_turn(call: Callable[[], object], threads: int, whole: Callable[[], bool]) -> tuple[float, float]:
     """A `_turn` before and behind which the cores are whole.  Raises SystemExit where there is none in `SPELL_S`."""
-    settled = lambda: (settle() if threads > 1 else None) or whole()
+
+    def settled() -> bool:
+        if threads > 1:
+            settle()
+        return whole()
+
     end = time.perf_counter() + SPELL_S
     while time.perf_counter() < end:
         if settled():

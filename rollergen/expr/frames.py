@@ -22,7 +22,8 @@ def without_frame(op: TensorOp) -> tuple[TensorOp, tuple[TensorOp, ...]] | None:
     spans = _spans(op)
     if not spans:
         return None
-    filled = replace(op, axes=op.of_role("spatial"), result=op.result.b, reductions=())
+    stored = tuple(replace(axis, role="spatial") for axis in op.axes if axis.role in ("spatial", "row"))
+    filled = replace(op, axes=stored, result=op.result.b, reductions=())
     sides: list[TensorOp] = []
     within: dict[str, Span] = {}
     for axis, (first, end) in spans.items():

@@ -21,7 +21,7 @@ class Inner(Tensor):
 
 
 def inside(whole: Tensor, halo: Pairs) -> Inner:
-    """The tensor inside a `halo` of ``whole``, whoever fills which has to fill this with zeros."""
+    """The tensor inside a `halo` of ``whole``, which whoever fills ``whole`` fills with zeros."""
     shape = [extent - before - after for extent, (before, after) in zip(whole.shape, halo, strict=True)]
     made = compute(shape, lambda *at: whole[_moved(at, halo)])
     return Inner(made.name, made.shape, made.dtype, made.constant, made.producer, made.buffer, whole, halo)

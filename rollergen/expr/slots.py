@@ -197,7 +197,7 @@ def _sympy(value: Any) -> Any:
         made = sympy.sympify(value, strict=True)
     except sympy.SympifyError:
         made = None
-    if made is None or made.is_Boolean:
+    if not isinstance(made, sympy.Expr):
         raise ExpressionError(
             f"an index combined with {shown(value)} ({type(value).__name__}); expected axes and integer constants"
         )

@@ -283,7 +283,8 @@ class Stage(_Remembered):
     with several reductions it is a serial loop over rows: the last reduction prefetches the next row's elements while
     this one's are computed. Behind a block's last row these need not exist; values are the same. In a contraction it is
     the loop over panels around that over rows of register tiles: each of these prefetches, at each step of the
-    reduction, one vector of the next panel (see `loops`), together all of it. Without reductions it is one over rows:
+    reduction, one vector of the next panel (see `loops`), together all of it; behind the last panel of a block of the
+    reduction the first one of the next block is next. Without reductions it is one over rows:
     what takes read in its next iteration is prefetched (`loops.asked_lanes`).  It may also be a serial loop of a
     reduction, the innermost but for taps of windows: each iteration asks for the lines that a later one reads
     (`loops.prefetched_lines`); or the one each iteration of which reads a few rows of a matrix: it asks for those of

@@ -8,6 +8,7 @@ from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.interpreter import interpret
 from rollergen.program.rprogram import UNROLL
+from tests.agreement.readers import run_opencl
 from tests.program.hand_devices import AVX512
 
 
@@ -43,7 +44,9 @@ def test_windows_that_overlap_have_neighbours_in_a_tile(operator, size, stride, 
     assert in_tiles(expression)
     for program in in_tiles(expression)[:3]:
         (found,) = interpret(program, {"x": image}, AVX512).outputs.values()
+        (given,) = run_opencl(program, {"x": image}, AVX512).values()
         np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_allclose(given, wanted, rtol=0 if operator is rg.ops.max_pool2d else 1e-6)
 
 
 @pytest.mark.parametrize(("size", "stride"), [(2, 2), (3, 3), (2, 3)])

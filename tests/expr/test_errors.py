@@ -46,6 +46,8 @@ CASES = {
     "guard too wide by one": (over(lambda i, j: rg.select((i + j >= 1) & (i + j < 6), A[i + j - 1, j], 0), (7, 3)), errors.ShapeError, "reads index 0 (i + j - 1) from 0 to 4; A has shape (4, 3), so 0 to 3"),
     "product of axes": (over(lambda i, j: A[i * j, 0]), errors.NonAffineIndexError, "index 0 of A is i*j, which is not quasi-affine: i*j is a product of axes"),
     "truth added to an axis": (over(lambda i, j: A[i + True, 0]), errors.ExpressionError, "an index combined with True (bool); expected axes and integer constants"),
+    "set added to an axis": (over(lambda i, j: A[i + {1}, 0]), errors.ExpressionError, "an index combined with {1} (set); expected axes and integer constants"),
+    "range added to an axis": (over(lambda i, j: A[i + range(3), 0]), errors.ExpressionError, "an index combined with range(0, 3) (range); expected axes and integer constants"),
     "axis divided by a truth": (over(lambda i, j: A[i // True, 0]), errors.ExpressionError, "an index combined with True (bool); expected axes and integer constants"),
     "half an axis": (over(lambda i, j: A[i / 2, 0]), errors.NonAffineIndexError, "index 0 of A is i/2, which is not quasi-affine: i/2 is not an integer for every value of its axes; use //"),
     "division by an axis": (over(lambda i, j: A[i // (j + 1), 0]), errors.NonAffineIndexError, "division by (j + 1), which is not a constant"),

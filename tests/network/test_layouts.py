@@ -8,7 +8,7 @@ import pytest
 import rollergen as rg
 from rollergen.network.building import halos_of
 from rollergen.network.layouts import laid_out
-from rollergen.network.partition import steps_of
+from rollergen.network.partition import JOIN, kind_of, steps_of
 
 torch = pytest.importorskip("torch")
 from rollergen.importers.torch_models import exported, imported  # noqa: E402
@@ -137,21 +137,21 @@ def test_images_within_zeros_compute_the_model(monkeypatch, tmp_path):
     made, module, x = network()
     with torch.no_grad():
         want = module(x).numpy()
-    monkeypatch.setattr(
-        "rollergen.network.compiling.steps_for",
-        lambda network, target, kernel_of: laid_out(network, True, prefers(1.0), copied=in_halo),
-    )
-    for cache in (True, True):  # compiled, then found
-        model = rg.compile(made, None, "cpu", profile=False, top_k=1, cache=cache)
+    laid = []
+    steps = lambda network, *_: laid.append(network) or laid_out(network, True, prefers(1.0), copied=in_halo)
+    monkeypatch.setattr("rollergen.network.compiling.steps_for", steps)
+    for _ in range(2):  # compiled, then found
+        model = rg.compile(made, None, "cpu", profile=False, top_k=1)
         assert model.steps[0].outputs[0].shape == (2, 9, 8, 8)
         np.testing.assert_allclose(np.asarray(model(x)), want, rtol=1e-5, atol=1e-5)
         assert sum(one.compared for one in model.check(x)) > 100
+    assert len(laid) == 1
     model.save(tmp_path / "saved")
     np.testing.assert_array_equal(np.asarray(rg.load(tmp_path / "saved")(x.numpy())), np.asarray(model(x)))
 
 
 def test_what_a_kernel_copies_into_zeros_is_known_by_its_program():
-    module, x = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3), torch.nn.Conv2d(32, 32, 3, 1, (1, 2), (1, 2))), None
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3), torch.nn.Conv2d(32, 32, 3, 1, (1, 2), (1, 2)))
     x = torch.randn(1, 3, 22, 24)
     made = imported(exported(module.eval(), (x,)), "two")
     (name,) = {one.name for one in made.nodes[0].outputs}
@@ -167,3 +167,27 @@ def test_what_a_kernel_copies_into_zeros_is_known_by_its_program():
 def test_copies_that_take_little_of_the_models_time_are_left():
     short = lambda step: {name: (halo, 0.01) for name, (halo, _) in in_halo(step).items()}
     assert laid_out(network()[0], True, prefers(1.0), copied=short)[1]["relu"] == (0, 0, 0, 0)
+
+
+class Joined(torch.nn.Module):
+    """Two images joined, which two padded convolutions read, and their sum, which another one does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        made = lambda channels: torch.nn.Conv2d(channels, 8, 3, 1, 1)
+        self.one, self.other, self.left, self.right, self.last = made(3), made(3), made(16), made(16), made(8)
+
+    def forward(self, x):
+        joined = torch.cat([torch.relu(self.one(x)), torch.relu(self.other(x))], 1)
+        return self.last(torch.relu(self.left(joined) + self.right(joined)))
+
+
+def test_joins_and_their_parts_lie_within_no_zeros():
+    made = imported(exported(Joined().eval(), (torch.randn(2, 3, 13, 11),)), "Joined")
+    images = lambda step: [one for one in (step.outputs[0].shape, *(x.shape for x in step.given)) if len(one) == 4]
+    taking = lambda shape: 1 / shape[1] if shape[-1] in (8, 16) else 1.0  # least within zeros
+    seconds = lambda step: sum(map(taking, images(step)))
+    steps, last = laid_out(made, True, seconds, copied=lambda step: dict.fromkeys(step.inputs, ((1, 1, 1, 1), 9.0)))
+    (join,) = [step for step in steps if kind_of(step.expression) == JOIN]
+    assert {last[name] for name in (*join.inputs, join.outputs[0].name)} == {(0, 0, 0, 0)}
+    assert (1, 1, 1, 1) in last.values()

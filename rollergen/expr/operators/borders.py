@@ -77,6 +77,7 @@ def _fill(x: Tensor, value: Number) -> Number:
 
 
 _ZEROS = ("0", "0.0", "False")
+"""The fills that are what lies around an `halos.Inner`, as text: -0.0 equals these, but is another one."""
 
 
 def _filled(x: Tensor, i: Sequence[Any], pairs: Pairs, fill: Number) -> Any:
