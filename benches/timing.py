@@ -116,7 +116,7 @@ def in_turns(
     every round: a product with a matrix of 64 MB takes 1.4 times as long behind a library that reads a copy of its own
     as behind one that reads the same array, and nobody is to have the same neighbour always.  With several ``threads``
     a turn begins where nobody else's threads spin.  One before or behind which the cores are not ``whole`` (another
-    machine takes of them) is taken again."""
+    machine takes of them) is taken again; first calls are then behind what found this out."""
     for _ in range(2):
         for call in calls.values():
             call()

@@ -205,7 +205,7 @@ def choice(
             apart = frame_candidates(op, rules.shapes, shaped)
             if device.kind.threads:
                 apart = chain(apart, edge_candidates(op, rules.shapes, found[0].seconds, shaped))
-            found = best([*found, *admitted(as_far_as_possible(apart, "edges"))], count)
+            found = best([*found, *admitted(as_far_as_possible(apart, "edges and frames"))], count)
     return Choice(tuple(found), ledger.account(everything))
 
 

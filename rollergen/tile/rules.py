@@ -72,7 +72,7 @@ class CodeShapes:
     ``realigned_vectors``: such rows of 16-bit factors of matrix instructions may be read by vectors of 16 bytes, which
     threads put together in registers; else by as many elements as lie aligned.
     ``edges_apart``: the last rows and columns of a product, where few are left behind whole tiles, may be kernels of
-    their own there; on all devices, the constant frame around a sum may.
+    their own there; the constant frame around a sum may on all devices but machines of tiles.
     """
 
     shuffles: bool = True
