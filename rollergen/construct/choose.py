@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from math import isfinite, isnan
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from rollergen.construct.asked_parts import asked_parts
 from rollergen.construct.candidate import Candidate, best, candidates_text, variants_text
 from rollergen.construct.chains import chain_candidates
-from rollergen.construct.edges import edge_candidates, frame_candidates
+from rollergen.construct.edges import candidates_apart
 from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.ledger import Account, Ledger, waste_limit, waste_of
 from rollergen.construct.matrix_space import matrix_candidates
@@ -202,9 +202,7 @@ def choice(
             shaped = lambda own, shapes: choice(
                 own, device, replace(rules, shapes=shapes), count, room, search, few
             ).candidates
-            apart = frame_candidates(op, rules.shapes, shaped)
-            if device.kind.threads:
-                apart = chain(apart, edge_candidates(op, rules.shapes, found[0].seconds, shaped))
+            apart = candidates_apart(op, device, rules.shapes, found[0].seconds, shaped)
             found = best([*found, *admitted(as_far_as_possible(apart, "edges and frames"))], count)
     return Choice(tuple(found), ledger.account(everything))
 

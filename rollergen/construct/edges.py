@@ -14,6 +14,7 @@ from rollergen.expr.aligned_rows import plain_factors
 from rollergen.expr.edges import has_edge, without_edges
 from rollergen.expr.frames import without_frame
 from rollergen.expr.tensor_op import TensorOp
+from rollergen.hal.spec import Device
 from rollergen.tile.rules import CodeShapes
 
 Products = Callable[[TensorOp, CodeShapes], tuple[Candidate, ...]]
@@ -21,6 +22,16 @@ Products = Callable[[TensorOp, CodeShapes], tuple[Candidate, ...]]
 
 SHARE = 4
 """Edges may take one in so many parts of the time that the product takes as a whole, at most: more never paid."""
+
+
+def candidates_apart(
+    op: TensorOp, device: Device, shapes: CodeShapes, seconds: float, products: Products
+) -> Iterator[Candidate]:
+    """The candidates of `op`, which takes so many ``seconds`` as a whole, with its frame apart and, on devices whose
+    blocks have threads, its edges."""
+    yield from frame_candidates(op, shapes, products)
+    if device.kind.threads:
+        yield from edge_candidates(op, shapes, seconds, products)
 
 
 def edge_candidates(op: TensorOp, shapes: CodeShapes, seconds: float, products: Products) -> Iterator[Candidate]:
