@@ -331,7 +331,8 @@ def _neighbours_variant(op: TensorOp) -> Iterator[Variant]:
 def _overlaps(op: TensorOp, axis: str, tap: str) -> bool:
     """Whether neighbours along the axis read elements in common."""
     indices = [index for load in op.body_loads() for index in load.indices if {axis, tap} <= index.axes()]
-    return any(0 < index.coefficient(axis) < index.coefficient(tap) * op.axis(tap).extent for index in indices)
+    steps = [(index.coefficient(axis), index.coefficient(tap)) for index in indices]
+    return any(step % taps == 0 and 0 < step < taps * op.axis(tap).extent for step, taps in steps)
 
 
 def _short_rows(op: TensorOp, device: Device) -> Iterator[Variant]:
