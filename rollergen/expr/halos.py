@@ -20,7 +20,7 @@ class Inner(Tensor):
     halo: Pairs
 
 
-def inside(whole: Tensor, halo: Pairs) -> Inner:
+def inner_part(whole: Tensor, halo: Pairs) -> Inner:
     """The tensor inside a `halo` of ``whole``, which whoever fills ``whole`` fills with zeros."""
     shape = [extent - before - after for extent, (before, after) in zip(whole.shape, halo, strict=True)]
     made = compute(shape, lambda *at: whole[_moved(at, halo)])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from rollergen.expr.halos import inside
+from rollergen.expr.halos import inner_part
 from rollergen.expr.language import Tensor, compute
 from rollergen.expr.operators.borders import pad
 from rollergen.expr.tensor_op import TensorOp
@@ -49,7 +49,7 @@ def channels_second(stored: Tensor, halo: Halo) -> Tensor:
     """The tensor (N, H, W, C) as (N, C, H, W), without the halo."""
     n, h, w, c = stored.shape
     whole = compute((n, c, h, w), lambda i, f, y, x: stored[i, y, x, f])
-    return inside(whole, ((0, 0), (0, 0), halo[:2], halo[2:])) if any(halo) else whole
+    return inner_part(whole, ((0, 0), (0, 0), halo[:2], halo[2:])) if any(halo) else whole
 
 
 def copied_halo(copy: TensorOp, shape: Sequence[int]) -> Halo | None:

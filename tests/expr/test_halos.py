@@ -7,14 +7,14 @@ import pytest
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.halos import inside
+from rollergen.expr.halos import inner_part
 
 WHOLE, HALO = (2, 3, 9, 11), ((0, 0), (0, 0), (1, 2), (2, 2))
 
 
 def pair(dtype="float32"):
     """(the tensor inside, one of its shape that stands for itself)."""
-    return inside(rg.tensor("x", WHOLE, dtype), HALO), rg.tensor("x", (2, 3, 6, 7), dtype)
+    return inner_part(rg.tensor("x", WHOLE, dtype), HALO), rg.tensor("x", (2, 3, 6, 7), dtype)
 
 
 def weight(*kernel):
