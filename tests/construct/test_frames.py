@@ -37,6 +37,12 @@ def below_largest(rows):
     return rg.ops.amax(rows, 1, keepdim=True) - rows
 
 
+def constant_first():
+    """Sums of rows behind two elements of -1, the constant chosen where the condition holds."""
+    total = rg.ops.sum(T("A", (9, 33)), 1)
+    return rg.compute((14,), lambda i: rg.select((i < 2) | (i >= 11), -1.0, total[i - 2]))
+
+
 EXPRESSIONS = {
     "a line on each side": lambda: convolution((1, 1, 1, 1)),
     "more after than before": lambda: convolution((0, 2, 1, 3)),
@@ -46,6 +52,7 @@ EXPRESSIONS = {
     "sums of rows": lambda: rg.ops.pad(rg.ops.sum(T("A", (9, 33)), 1), (2, 3)),
     "rows that are kept": lambda: rg.ops.pad(below_largest(T("A", (9, 16))), (0, 0, 1, 2)),
     "prefixes": lambda: rg.ops.pad(rg.ops.cumsum(T("A", (2, 9, 16)), 2), (0, 0, 2, 1)),
+    "the constant first": lambda: constant_first(),
     "largest of windows": lambda: rg.ops.pad(rg.ops.max_pool2d(T("x", (2, 3, 9, 9)), 3, 2, 1), (1, 1, 1, 1)),
 }
 
