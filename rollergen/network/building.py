@@ -16,7 +16,7 @@ from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network
 from rollergen.kernel import Kernel
 from rollergen.network.ahead import CompilingAhead
-from rollergen.network.images import BARE, Halo, copied_halo, widest
+from rollergen.network.images import BARE, Halo, copied_halo, spread, widest
 from rollergen.network.layouts import Laid, laid_out
 from rollergen.network.partition import Step, steps_of
 from rollergen.network.repeated import in_blocks
@@ -71,14 +71,15 @@ def steps_for(
 def halos_of(step: Step, program: RProgram, device: Device) -> dict[str, tuple[Halo, float]]:
     """The halos into which a step's program copies images that it reads, in each call, and seconds that it takes."""
     names = dict(zip((one.name for one in program.inputs), step.inputs, strict=True))
-    shapes = {buffer.name: tensor.shape for buffer, tensor in zip(program.inputs, step.given, strict=True)}
+    images = {buffer.name: tensor for buffer, tensor in zip(program.inputs, step.given, strict=True)}
     found: dict[str, tuple[Halo, float]] = {}
     for stage in program.stages:
         for name in stage.op.buffers_read() if not stage.once else ():
-            halo = copied_halo(stage.op, shapes.get(name, ()))
+            halo = copied_halo(stage.op, images[name].shape) if name in images else None
             if halo is not None:
                 known, seconds = found.get(names[name], (BARE, 0.0))
-                found[names[name]] = widest(halo, known), seconds + predict_stage(stage, device).seconds
+                halo = widest(known, spread(halo, images[name], device))
+                found[names[name]] = halo, seconds + predict_stage(stage, device).seconds
     return found
 
 

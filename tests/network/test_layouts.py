@@ -7,8 +7,10 @@ import pytest
 
 import rollergen as rg
 from rollergen.network.building import halos_of
+from rollergen.network.images import BARE, spread
 from rollergen.network.layouts import laid_out
 from rollergen.network.partition import JOIN, kind_of, steps_of
+from rollergen.targets import resolve
 
 torch = pytest.importorskip("torch")
 from rollergen.importers.torch_models import exported, imported  # noqa: E402
@@ -111,17 +113,17 @@ def test_bounds_decide_what_prices_of_all_steps_would():
     assert laid_out(made, True, seconds, (), lambda step: 0.9 * took[step.outputs[0].shape])[1] == {}
 
 
-def in_halo(step):
+def in_halo(step, behind=0):
     """What the second convolution's kernel would copy: relu, into a line of zeros on each side."""
-    return {"relu": ((1, 1, 1, 1), 0.1)} if step.outputs[0].name == "relu_1" else {}
+    return {"relu": ((1, 1, 1, 1, behind), 0.1)} if step.outputs[0].name == "relu_1" else {}
 
 
-def prefers(within):
+def prefers(within, behind=0):
     """Prices: so many seconds where an image within zeros is read or made, 2 where one with its channels last is."""
 
     def seconds(step):
         shapes = [step.outputs[0].shape, *(tensor.shape for tensor in step.given)]
-        return within if (2, 9, 8, 8) in shapes else 2.0 if (2, 7, 6, 8) in shapes else 9.0
+        return within if (2, 9, 8, 8 + behind) in shapes else 2.0 if (2, 7, 6, 8) in shapes else 9.0
 
     return seconds
 
@@ -129,20 +131,22 @@ def prefers(within):
 @pytest.mark.parametrize("faster", [True, False])
 def test_an_image_that_is_copied_into_zeros_is_stored_there_where_that_is_faster(faster):
     steps, last = laid_out(network()[0], True, prefers(1.0 if faster else 3.0), copied=in_halo)
-    assert last["relu"] == ((1, 1, 1, 1) if faster else (0, 0, 0, 0)) and last["relu_1"] == (0, 0, 0, 0)
+    assert last["relu"] == ((1, 1, 1, 1, 0) if faster else BARE) and last["relu_1"] == BARE
     assert outputs(steps)[0] == ((2, 9, 8, 8) if faster else (2, 7, 6, 8))
 
 
-def test_images_within_zeros_compute_the_model(monkeypatch, tmp_path):
+@pytest.mark.parametrize("behind", [0, 16], ids=["lines", "lines and channels"])
+def test_images_within_zeros_compute_the_model(monkeypatch, tmp_path, behind):
     made, module, x = network()
     with torch.no_grad():
         want = module(x).numpy()
     laid = []
-    steps = lambda network, *_: laid.append(network) or laid_out(network, True, prefers(1.0), copied=in_halo)
+    copied = lambda step: in_halo(step, behind)
+    steps = lambda network, *_: laid.append(network) or laid_out(network, True, prefers(1.0, behind), copied=copied)
     monkeypatch.setattr("rollergen.network.compiling.steps_for", steps)
     for _ in range(2):  # compiled, then found
         model = rg.compile(made, None, "cpu", profile=False, top_k=1)
-        assert model.steps[0].outputs[0].shape == (2, 9, 8, 8)
+        assert model.steps[0].outputs[0].shape == (2, 9, 8, 8 + behind)
         np.testing.assert_allclose(np.asarray(model(x)), want, rtol=1e-5, atol=1e-5)
         assert sum(one.compared for one in model.check(x)) > 100
     assert len(laid) == 1
@@ -155,18 +159,27 @@ def test_what_a_kernel_copies_into_zeros_is_known_by_its_program():
     x = torch.randn(1, 3, 22, 24)
     made = imported(exported(module.eval(), (x,)), "two")
     (name,) = {one.name for one in made.nodes[0].outputs}
-    step = steps_of(made, True, {name: (0, 0, 0, 0)})[1]
+    step = steps_of(made, True, {name: BARE})[1]
     expression, given = step.defined()
     options = rg.BuildOptions(winograd=0)
     kernels = [rg.build(expression, "cpu", inputs=given, profile=False, options=options, top_k=8)]
     programs = [one.program for one in kernels[0].candidates]
     found = [known for one in programs for known in halos_of(step, one, kernels[0].device).values()]
-    assert {(1, 1, 2, 2)} == {halo for halo, _ in found} and all(seconds > 0 for _, seconds in found)
+    assert {(1, 1, 2, 2, 0)} == {halo for halo, _ in found} and all(seconds > 0 for _, seconds in found)
+
+
+@pytest.mark.parametrize("channels, behind", [(512, 16), (1024, 16), (256, 0), (384, 0), (500, 0)])
+def test_a_line_parts_pixels_that_begin_in_few_sets_of_the_first_cache(channels, behind):
+    device = resolve("cortex-a53")
+    assert device.layers[1].sets == 128 and device.layers[1].transaction_bytes == 64
+    image = rg.tensor("x", (1, 14, 14, channels))
+    assert spread((1, 1, 1, 1, 0), image, device) == (1, 1, 1, 1, behind)
+    assert spread(BARE, image, resolve("v100")) == BARE
 
 
 def test_copies_that_take_little_of_the_models_time_are_left():
     short = lambda step: {name: (halo, 0.01) for name, (halo, _) in in_halo(step).items()}
-    assert laid_out(network()[0], True, prefers(1.0), copied=short)[1]["relu"] == (0, 0, 0, 0)
+    assert laid_out(network()[0], True, prefers(1.0), copied=short)[1]["relu"] == BARE
 
 
 class Joined(torch.nn.Module):
@@ -187,7 +200,7 @@ def test_joins_and_their_parts_lie_within_no_zeros():
     images = lambda step: [one for one in (step.outputs[0].shape, *(x.shape for x in step.given)) if len(one) == 4]
     taking = lambda shape: 1 / shape[1] if shape[-1] in (8, 16) else 1.0  # least within zeros
     seconds = lambda step: sum(map(taking, images(step)))
-    steps, last = laid_out(made, True, seconds, copied=lambda step: dict.fromkeys(step.inputs, ((1, 1, 1, 1), 9.0)))
+    steps, last = laid_out(made, True, seconds, copied=lambda step: dict.fromkeys(step.inputs, ((1, 1, 1, 1, 0), 9.0)))
     (join,) = [step for step in steps if kind_of(step.expression) == JOIN]
-    assert {last[name] for name in (*join.inputs, join.outputs[0].name)} == {(0, 0, 0, 0)}
-    assert (1, 1, 1, 1) in last.values()
+    assert {last[name] for name in (*join.inputs, join.outputs[0].name)} == {BARE}
+    assert (1, 1, 1, 1, 0) in last.values()
