@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
-from rollergen.build import build
-from rollergen.construct.planning import row_limits
+from rollergen.build import Terms, build
+from rollergen.construct.planning import planned, row_limits
 from rollergen.errors import ConstructionError, ExpressionError, NonAffineIndexError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.chains import chains_in
+from rollergen.expr.stages import Graph
+from rollergen.gate.comparison import Oracle
+from rollergen.gate.program_oracle import graph_oracle
 from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network
 from rollergen.kernel import Kernel
+from rollergen.measure.outcome import Outcome
 from rollergen.network.ahead import CompilingAhead
 from rollergen.network.images import BARE, Halo, copied_halo, spread, widest
 from rollergen.network.layouts import Laid, laid_out
@@ -134,6 +138,19 @@ def kernels_of(
         return kernels[key]
 
     return kernel_of
+
+
+def kernel_of_step(
+    step: Step, terms: Terms, candidates: tuple[Outcome, ...], chosen: Outcome, cuts: Sequence[str]
+) -> Kernel:
+    """The kernel of candidates that are known, one of them chosen; ``cuts``: as `Kernel.cuts`."""
+
+    def defined() -> tuple[Graph, Oracle]:
+        assert step.expression is not None
+        graph = planned(step.expression, terms.device, terms.options, step.given)
+        return graph, graph_oracle(graph, (step.expression,))
+
+    return terms.kernel(candidates, chosen, cuts, defined)
 
 
 def by_library(step: Step, error: Exception) -> list[Step]:

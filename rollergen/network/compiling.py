@@ -76,7 +76,8 @@ def compile(
         top_k = UNMEASURED
     if isinstance(network, SizedNetwork):
         return _sized(network, target, top_k, profile, cache, options, progress)  # type: ignore[return-value]
-    stored = Stored(network, terms_of(target, top_k, profile, options), cache)
+    terms = terms_of(target, top_k, profile, options)
+    stored = Stored(network, terms, cache)
     if (found := stored.find()) is not None:
         return found
     made: list[tuple[Step, Kernel | None]] = []
@@ -96,6 +97,10 @@ def compile(
                 made.append((step, kernel_of(step, step.alike in again)))
             except NO_KERNEL as error:
                 made += [(one, None) for one in by_library(step, error)]
+    if not unmeasured:
+        from rollergen.network.choosing import chosen_in_calls  # which imports NumPy
+
+        made = list(chosen_in_calls(network, made, terms))
     stored.keep(made, last)
     return Model(network, [step for step, _ in made], tuple(kernel for _, kernel in made), target)
 

@@ -7,13 +7,10 @@ from functools import lru_cache
 from typing import Any
 
 from rollergen.build import Terms
-from rollergen.construct.planning import planned
 from rollergen.expr.language import Tensor
-from rollergen.expr.stages import Graph
-from rollergen.gate.comparison import Oracle
-from rollergen.gate.program_oracle import graph_oracle
 from rollergen.importers.graph import Network, Value
 from rollergen.kernel import Kernel
+from rollergen.network.building import kernel_of_step
 from rollergen.network.model import Model
 from rollergen.network.partition import Layouts, Step, steps_of
 from rollergen.store.models import Made, ModelCache, Whole
@@ -44,7 +41,10 @@ class Stored:
         definitions = self._definitions(last)
         steps = [_step(self._network, row, definitions) for row in rows]
         first = {row["kernel"]: step for row, step in reversed(list(zip(rows, steps, strict=True)))}
-        kernels = [self._kernel(made, first[number]) for number, made in enumerate(whole.kernels)]
+        kernels = [
+            kernel_of_step(first[number], self._terms, made.candidates, made.candidates[made.chosen], made.cuts)
+            for number, made in enumerate(whole.kernels)
+        ]
         of = tuple(None if row["kernel"] is None else kernels[row["kernel"]] for row in rows)
         return Model(self._network, steps, of, self._terms.device)
 
@@ -72,16 +72,6 @@ class Stored:
     def _definitions(self, last: Layouts) -> Callable[[], dict[str, Step]]:
         taking = self._terms.device.kind.machine is None
         return lru_cache(maxsize=1)(lambda: {one.outputs[0].name: one for one in steps_of(self._network, taking, last)})
-
-    def _kernel(self, made: Made, step: Step) -> Kernel:
-        terms = self._terms
-
-        def defined() -> tuple[Graph, Oracle]:
-            assert step.expression is not None
-            graph = planned(step.expression, terms.device, terms.options, step.given)
-            return graph, graph_oracle(graph, (step.expression,))
-
-        return terms.kernel(made.candidates, made.candidates[made.chosen], made.cuts, defined)
 
 
 def _step(network: Network, row: dict[str, Any], definitions: Callable[[], dict[str, Step]]) -> Step:
