@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import fsum
 from statistics import median
 
 import numpy as np
@@ -44,6 +45,9 @@ CHANCE = 1 / 32
 """Probability with which a candidate that is no quicker may look as if it were (the signed-rank test): least of 5
 rounds."""
 
+LONG_S = 1.0
+"""Models whose steps take so many seconds alone stay as they are: a pair takes twelve calls."""
+
 Made = Sequence[tuple[Step, Kernel | None]]
 Times = Mapping[Kernel, Sequence[float]]
 
@@ -51,10 +55,11 @@ Times = Mapping[Kernel, Sequence[float]]
 def chosen_in_calls(network: Network, made: Made, terms: Terms) -> Made:
     """The steps with the kernels that are quickest within calls on a present CPU.  A candidate that is chosen here is
     held to all of the gate's runs first.  Models of which the own library runs a step stay as they are: what it makes
-    of invented inputs nobody knows."""
+    of invented inputs nobody knows; and so do those that take `LONG_S`."""
     steps, kernels = [step for step, _ in made], [kernel for _, kernel in made if kernel is not None]
     device = terms.device
-    if device.kind.threads or len(kernels) < len(made):
+    alone_s = fsum(kernel.measured_time or 0.0 for kernel in kernels)
+    if device.kind.threads or len(kernels) < len(made) or alone_s > LONG_S:
         return made
     random = np.random.default_rng(0)
     given, shared = [_input(value, random) for value in network.inputs], Shared()

@@ -1,7 +1,5 @@
 """Of candidates that took about as long alone, the one is taken that is quicker within calls of the model."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -107,9 +105,13 @@ def test_a_model_with_other_candidates_is_right_and_is_found_again(monkeypatch):
         assert model.kernels[0].explain()
 
 
-def test_models_of_gpus_and_of_libraries_keep_what_was_built():
+@pytest.mark.parametrize(
+    "device, kernel",
+    [("cpu", None), ("v100", Timed(0.1, 0.1)), ("cpu", Timed(1.1, 1.1))],
+    ids=["run by a library", "on a GPU", "long"],
+)
+def test_models_keep_what_was_built(monkeypatch, device, kernel):
+    monkeypatch.setattr("rollergen.network.choosing.chosen", lambda *_: pytest.fail("candidates were timed"))
     network = imported(exported(Two().eval(), (torch.randn(32, 96),)), "Two")
-    terms = terms_of(resolve("cpu"), None, False, BuildOptions())
-    made = [(step, None) for step in ("host",)]
-    assert chosen_in_calls(network, made, terms) is made
-    assert chosen_in_calls(network, [], replace(terms, device=resolve("v100"))) == []
+    made = [("a step", kernel)]
+    assert chosen_in_calls(network, made, terms_of(resolve(device), None, False, BuildOptions())) is made
