@@ -1,10 +1,11 @@
 """Whole models beside torch and ONNX Runtime:
 ``bench_models.py [--device v100] [--batch N] [--all-cores] [NAME ...]``.
 
-The networks of `benches.networks`, float32, on one core, a batch of one unless asked otherwise.  Every layer is checked
-against float64 and the result against torch's in float64, then calls of all libraries are timed in turns: medians, and
-medians of the ratios of one turn.  With ``--device`` nothing runs: how long it takes to construct all kernels, imports
-and store apart, and their prediction.  ``chrt -r 5`` before the command keeps other programs away.
+Networks of `benches.networks`, `COMPARED` unless named, float32, on one core, a batch of one unless asked otherwise.
+Every layer is checked against float64 and the result against torch's in float64, then calls of all libraries are timed
+in turns: medians, and medians of the ratios of one turn.  With ``--device`` nothing runs: how long it takes to
+construct all kernels, imports and store apart, and their prediction.  ``chrt -r 5`` before the command keeps other
+programs away.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--all-cores", action="store_true", help="every core and as many threads, instead of one")
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--no-profile", action="store_true", help="the model's first choices")
-    return with_networks(parser)
+    return with_networks(parser, "eight of them")
 
 
 if __name__ == "__main__":
@@ -48,12 +49,14 @@ import numpy as np
 import torch
 
 import rollergen as rg
-from benches.networks import NETWORKS, network
+from benches.networks import network
 from benches.results import keep
 from benches.timing import settle
 from rollergen.importers.torch_models import imported
 
 Row = dict[str, Any]
+COMPARED = ("BERT-base", "ViT-B/16", "GPT-2", "LSTM", "MobileNet-V2", "ResNet-50", "ResNet-18", "Inception-V3")
+"""Networks that are compared where none is named: each takes one array."""
 DEVICES_NAME = "models_on"
 
 
@@ -165,7 +168,7 @@ def kept_name(batch: int) -> str:
 def main() -> int:
     arguments = asked()
     rows = []
-    for name in arguments.names or list(NETWORKS):
+    for name in arguments.names or COMPARED:
         if arguments.device:
             rows.append(constructed(name, arguments.device))
         else:

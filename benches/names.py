@@ -14,10 +14,11 @@ def network_names() -> tuple[str, ...]:
     return tuple(ast.literal_eval(key) for key in named["NETWORKS"].keys)
 
 
-def with_networks(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The command line's options, ``names`` of networks among them.  One that no network has ends the run."""
+def with_networks(parser: argparse.ArgumentParser, default: str = "all") -> argparse.Namespace:
+    """The command line's options, ``names`` of networks among them; ``default``: which are taken where none is
+    given.  One that no network has ends the run."""
     names = network_names()
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(names)}; all unless given")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(names)}; {default} unless given")
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in names]:
         parser.error(f"{unknown[0]!r} is none of {', '.join(names)}")
