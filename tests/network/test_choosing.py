@@ -105,6 +105,33 @@ def test_a_model_with_other_candidates_is_right_and_is_found_again(monkeypatch):
         assert model.kernels[0].explain()
 
 
+class Reversed(torch.nn.Module):
+    """Reads rows from the last one back, which none of number 0 is."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.linear = torch.nn.Embedding(50, 64), torch.nn.Linear(64, 48)
+
+    def forward(self, ids):
+        return self.linear(self.rows(50 - ids))
+
+
+@pytest.mark.in_place
+def test_a_model_that_refuses_invented_ids_is_compiled_as_it_was_built(monkeypatch):
+    module, ids = Reversed().eval(), torch.randint(1, 51, (2, 16))
+    tried = []
+
+    def refused(kernels, taking, timed, right):
+        tried.append(kernels)
+        timed(dict(zip(kernels, kernels, strict=True)))
+        pytest.fail("row 50 of 50 was read")
+
+    monkeypatch.setattr("rollergen.network.choosing.chosen", refused)
+    model = rg.compile(imported(exported(module, (ids,)), "Reversed"), None, "cpu", profile=True, top_k=1)
+    assert tried == [list(model.kernels)]
+    np.testing.assert_allclose(np.asarray(model(ids)), module(ids).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "device, kernel",
     [("cpu", None), ("v100", Timed(0.1, 0.1)), ("cpu", Timed(1.1, 1.1))],
