@@ -140,7 +140,7 @@ def in_turns(calls: Sequence[Callable[[], Sequence[float]]], kernels: Sequence[K
 
 
 def _taking(kernel: Kernel, found: Outcome, note: str, step: Step, terms: Terms) -> Kernel:
-    told = replace(found, note=note) if note else found
+    told = replace(found, note="; ".join(filter(None, (found.note, note)))) if note else found
     candidates = tuple(told if one is found else one for one in kernel.outcomes)
     return kernel_of_step(step, terms, candidates, told, kernel.cuts)
 
