@@ -156,7 +156,7 @@ def _is_right(step: Step, found: Outcome, terms: Terms) -> bool:
 
 
 def _input(value: Value, random: np.random.Generator) -> np.ndarray:
-    """Random numbers; of whole ones zeros, which every table has a row for."""
+    """Random floats; integers and bools are 0: as an id, of a row that every table has."""
     shape = value.shape or ()
     if is_float(value.dtype):
         return random_array(shape, value.dtype, random)
