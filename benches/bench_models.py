@@ -29,6 +29,9 @@ CORES = bind(every=ALL_CORES)
 
 from benches.names import with_networks
 
+COMPARED = ("BERT-base", "ViT-B/16", "GPT-2", "LSTM", "MobileNet-V2", "ResNet-50", "ResNet-18", "Inception-V3")
+"""Networks that are compared where none is named: each takes one array."""
+
 
 def asked() -> argparse.Namespace:
     """The command line's options."""
@@ -39,7 +42,7 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--all-cores", action="store_true", help="every core and as many threads, instead of one")
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--no-profile", action="store_true", help="the model's first choices")
-    return with_networks(parser, "eight of them")
+    return with_networks(parser, ", ".join(COMPARED))
 
 
 if __name__ == "__main__":
@@ -55,8 +58,6 @@ from benches.timing import settle
 from rollergen.importers.torch_models import imported
 
 Row = dict[str, Any]
-COMPARED = ("BERT-base", "ViT-B/16", "GPT-2", "LSTM", "MobileNet-V2", "ResNet-50", "ResNet-18", "Inception-V3")
-"""Networks that are compared where none is named: each takes one array."""
 DEVICES_NAME = "models_on"
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from rollergen.build import Terms
 from rollergen.dropped import collected_drops, drop
-from rollergen.errors import CheckFailedError
+from rollergen.errors import ArgumentError, CheckFailedError
 from rollergen.explain.units import seconds_text
 from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.gate.arrays import random_array
@@ -55,7 +55,8 @@ Times = Mapping[Kernel, Sequence[float]]
 def chosen_in_calls(network: Network, made: Made, terms: Terms) -> Made:
     """The steps with the kernels that are quickest within calls on a present CPU.  A candidate that is chosen here is
     held to all of the gate's runs first.  Models of which the own library runs a step stay as they are: what it makes
-    of invented inputs nobody knows; and so do those that take `LONG_S`."""
+    of invented inputs nobody knows; and so do those that refuse the ids which they make of them, and those that take
+    `LONG_S`."""
     steps, kernels = [step for step, _ in made], [kernel for _, kernel in made if kernel is not None]
     device = terms.device
     alone_s = fsum(kernel.measured_time or 0.0 for kernel in kernels)
@@ -71,8 +72,11 @@ def chosen_in_calls(network: Network, made: Made, terms: Terms) -> Made:
     of = dict(zip(reversed(kernels), reversed(steps), strict=True))  # the step that a kernel was built of
     right = lambda kernel, found: _is_right(of[kernel], found, terms)
     taking = lambda kernel, found, note="": _taking(kernel, found, note, of[kernel], terms)
-    with collected_drops():
-        best = chosen(kernels, taking, timed, right)
+    try:
+        with collected_drops():
+            best = chosen(kernels, taking, timed, right)
+    except ArgumentError:  # of ids that the model computes: no row has such a number
+        return made
     return [(step, best[kernel]) for step, kernel in zip(steps, kernels, strict=True)]
 
 
@@ -136,7 +140,7 @@ def in_turns(calls: Sequence[Callable[[], Sequence[float]]], kernels: Sequence[K
 
 
 def _taking(kernel: Kernel, found: Outcome, note: str, step: Step, terms: Terms) -> Kernel:
-    told = replace(found, note=note) if note else found
+    told = replace(found, note="; ".join(filter(None, (found.note, note)))) if note else found
     candidates = tuple(told if one is found else one for one in kernel.outcomes)
     return kernel_of_step(step, terms, candidates, told, kernel.cuts)
 
@@ -152,7 +156,7 @@ def _is_right(step: Step, found: Outcome, terms: Terms) -> bool:
 
 
 def _input(value: Value, random: np.random.Generator) -> np.ndarray:
-    """Random numbers; of whole ones zeros, which every table has a row for."""
+    """Random floats; integers and bools are 0: as an id, of a row that every table has."""
     shape = value.shape or ()
     if is_float(value.dtype):
         return random_array(shape, value.dtype, random)

@@ -1,12 +1,15 @@
 """Of candidates that took about as long alone, the one is taken that is quicker within calls of the model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import rollergen as rg
 from rollergen.build import terms_of
 from rollergen.importers.graph import Network
-from rollergen.network.choosing import MOST, NEAR, ROUNDS, chosen, chosen_in_calls, rivals_of
+from rollergen.network.choosing import MOST, NEAR, ROUNDS, _taking, chosen, chosen_in_calls, rivals_of
+from rollergen.network.partition import Step
 from rollergen.options import BuildOptions
 from rollergen.targets import resolve
 
@@ -103,6 +106,43 @@ def test_a_model_with_other_candidates_is_right_and_is_found_again(monkeypatch):
         np.testing.assert_allclose(np.asarray(model(x)), module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
         assert sum(one.compared for one in model.check(x)) > 100
         assert model.kernels[0].explain()
+
+
+class Reversed(torch.nn.Module):
+    """Reads rows from the last one back, which none of number 0 is."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.linear = torch.nn.Embedding(50, 64), torch.nn.Linear(64, 48)
+
+    def forward(self, ids):
+        return self.linear(self.rows(50 - ids))
+
+
+@pytest.mark.in_place
+def test_a_model_that_refuses_invented_ids_is_compiled_as_it_was_built(monkeypatch):
+    module, ids = Reversed().eval(), torch.randint(1, 51, (2, 16))
+    tried = []
+
+    def refused(kernels, taking, timed, right):
+        tried.append(kernels)
+        timed(dict(zip(kernels, kernels, strict=True)))
+        pytest.fail("row 50 of 50 was read")
+
+    monkeypatch.setattr("rollergen.network.choosing.chosen", refused)
+    model = rg.compile(imported(exported(module, (ids,)), "Reversed"), None, "cpu", profile=True, top_k=1)
+    assert tried == [list(model.kernels)]
+    np.testing.assert_allclose(np.asarray(model(ids)), module(ids).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_candidate_that_is_taken_keeps_what_was_said_of_its_clock():
+    expression = rg.einsum("mk,kn->mn", rg.tensor("A", (16, 16)), rg.tensor("B", (16, 16)))
+    terms = terms_of(resolve("v100"), 2, False, BuildOptions())
+    kernel = rg.build(expression, "v100", profile=False, top_k=2)
+    found = replace(kernel.outcomes[1], note="clock 3000 MHz before and 2100 MHz after")
+    built = terms.kernel((kernel.outcomes[0], found), kernel.outcomes[0], kernel.cuts, lambda: None)
+    taken = _taking(built, found, "taken", Step((), (), ()), terms)
+    assert taken.outcomes[taken.place].note == "clock 3000 MHz before and 2100 MHz after; taken"
 
 
 @pytest.mark.parametrize(

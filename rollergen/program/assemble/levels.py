@@ -23,10 +23,10 @@ costs an addition for each of its chains: a sixteenth of those that a memory-bou
 
 MULTIPLIED, MULTIPLIED_BY_THREADS = 256, 8192
 """Products of a contraction in one chain.  On CPUs as many as the libraries' (oneMKL and OpenBLAS add up 256 to 384);
-putting a register tile of them where the compiler finds room takes a hundredth of the time of 128.  (One core of a
-Zen 5, time of 128 over that of 256: 128 x 3072 to 768 1.05, 128 x 4096 x 4096 1.03, 1024^3 1.00; convolutions, whose
-chains end with a tap: 7 x 7 1.05, 3 x 3 of 256 channels 1.02 to 1.07, of 64 .98.)  GPU libraries add up all of k;
-beyond 8192 the accumulators of a thread are worth the registers of a second tile."""
+after 128, putting a register tile of them where the compiler finds room would take a hundredth of the time.  (One core
+of a Zen 5, time with 128 over that with 256: 128 x 3072 to 768 1.05, 128 x 4096 x 4096 1.03, 1024^3 1.00; convolutions,
+whose chains end with a tap: 7 x 7 1.05, 3 x 3 of 256 channels 1.02 to 1.07, of 64 .98.)  GPU libraries
+add up all of k; beyond 8192 the accumulators of a thread are worth the registers of a second tile."""
 
 WAITING, WAITING_STREAMED = 256, 32
 """Passes whose results are added up in the output: of products, and of terms without reuse."""
