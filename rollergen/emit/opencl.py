@@ -15,11 +15,11 @@ from rollergen.emit.opencl_functions import (
     EVERY,
     HALVES_READ,
     HALVES_WRITTEN,
-    LANES_CHOSEN,
     MASKED_HALVES_LOADED,
     MASKED_HALVES_STORED,
     MASKED_LOAD,
     MASKED_STORE,
+    OF_LANES,
 )
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.dtypes import is_integer
@@ -80,7 +80,10 @@ class OpenCL(CFamily):
         self.attribute = attribute
         self.exchange_extension = exchange_extension
         self.steps = steps
-        self.features = Features(bool(exchange_extension), {}, *masked, float64=float64, lanes_apart=False)
+        scaled = WIDEST_VECTOR if ("float32", WIDEST_VECTOR) in masked[0] else 0  # both are AVX-512's
+        self.features = Features(
+            bool(exchange_extension), {}, *masked, scaled_lanes=scaled, float64=float64, lanes_apart=False
+        )
 
     def head(self, kernel: Kernel) -> str:
         attributes = f"__attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"
@@ -221,13 +224,13 @@ class OpenCL(CFamily):
         return words["NAME"]
 
     def call(self, node: Call) -> str:
-        if node.name != "lanes_chosen":
+        if node.name not in OF_LANES:
             return super().call(node)
-        name, lanes = f"lanes{node.lanes}_chosen", str(node.lanes)
-        guard = {16: "defined(__AVX512F__)", 8: "defined(__AVX2__)"}.get(node.lanes, "0")
-        words = {"PREFIX": self.function_prefix, "NAME": name, "LANES": lanes, "GUARD": guard,
-                 "BITS": str(32 * node.lanes)}  # fmt: skip
-        self.types[name] = filled(LANES_CHOSEN, words)
+        text, guards = OF_LANES[node.name]
+        name, lanes = node.name.replace("_", f"{node.lanes}_"), str(node.lanes)
+        words = {"PREFIX": self.function_prefix, "NAME": name, "LANES": lanes,
+                 "GUARD": guards.get(node.lanes, "0"), "BITS": str(32 * node.lanes)}  # fmt: skip
+        self.types[name] = filled(text, words)
         return f"{name}({', '.join(self.expression(one) for one in node.operands)})"
 
     def operation(self, node: Operation) -> tuple[str, int]:

@@ -119,7 +119,7 @@ MASKED_HALVES_LOADED = """PREFIXVECTOR NAME(global const ushort *at, VECTOR fill
 }"""
 
 
-LANES_CHOSEN = """PREFIXfloatLANES NAME(floatLANES from, intLANES order)
+_CHOSEN = """PREFIXfloatLANES NAME(floatLANES from, intLANES order)
 {
 #if GUARD
     return __builtin_ia32_permvarsfBITS(from, order);
@@ -136,3 +136,28 @@ LANES_CHOSEN = """PREFIXfloatLANES NAME(floatLANES from, intLANES order)
 #endif
 }"""
 """Lane l is number ``order[l]`` of ``from``."""
+
+_FRACTION = """PREFIXfloatLANES NAME(floatLANES x)
+{
+#if GUARD
+    return __builtin_ia32_reducepsBITS_mask(x, 9, (floatLANES)(0.0f), -1, 4);
+#else
+    return x == (floatLANES)(-INFINITY) ? (floatLANES)(0.0f) : x - floor(x);
+#endif
+}"""
+"""What x is above the next whole number below (9: rounding down, without exceptions); of -infinity 0."""
+_SCALED = """PREFIXfloatLANES NAME(floatLANES value, floatLANES power)
+{
+#if GUARD
+    return __builtin_ia32_scalefpsBITS_mask(value, power, (floatLANES)(0.0f), -1, 4);
+#else
+    return ldexp(value, convert_intLANES_sat_rtn(power));
+#endif
+}"""
+"""``value`` times two to the next whole number below ``power`` (4: rounding as usual)."""
+_TWO_POWERS = {16: "defined(__AVX512F__) && defined(__AVX512DQ__)"}
+OF_LANES = {
+    "lanes_chosen": (_CHOSEN, {16: "defined(__AVX512F__)", 8: "defined(__AVX2__)"}),
+    "lanes_fraction": (_FRACTION, _TWO_POWERS), "lanes_scaled": (_SCALED, _TWO_POWERS),
+}  # fmt: skip
+"""By what the lowering calls them: functions of float32 vectors, and where, by lanes, one instruction computes them."""

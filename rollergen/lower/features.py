@@ -16,6 +16,8 @@ class Features:
     place, any argument), ``exp2_approx`` (of any argument; within 2 units but for results below the normal numbers,
     which are 0), ``max`` and ``min`` (NaN if either operand is), ``max_number`` (the other operand if one is NaN),
     ``abs``.
+    ``scaled_lanes``: lanes of the float32 vectors whose power of two one instruction scales by, and whose fraction one
+    finds (the functions ``lanes_fraction`` and ``lanes_scaled``); 0: none.
     ``masked_stores``, ``masked_loads``: vectors (dtype, lanes) of which chosen lanes may be written, or read, at once
     (the ``mask`` of `ir.Write` and `expressions.Read`).
     ``float64``: the device computes in it; functions of float32 are else written without.
@@ -26,6 +28,7 @@ class Features:
     functions: Mapping[str, str] = field(default_factory=dict)
     masked_stores: frozenset[tuple[str, int]] = frozenset()
     masked_loads: frozenset[tuple[str, int]] = frozenset()
+    scaled_lanes: int = 0
     float64: bool = True
     lanes_apart: bool = True
 

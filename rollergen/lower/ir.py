@@ -272,7 +272,7 @@ Linux: replaced before a compiler sees a name."""
 _PATTERN = re.compile(
     r"(u?(char|short|int|long|longlong)|float|double|half|bool|quad)\d+(x\d+)?[ua]?$"
     r"|(get|as|convert|vload|vstore|atomic|memory_order|memory_scope|sub_group|make|load|store|multiply|spread|shuffle|half)_"
-    r"|\w+_t$|divided_by\d+$|copy_(async|box)_(cached_)?\d+$"
+    r"|\w+_t$|divided_by\d+$|lanes\d+_\w+$|copy_(async|box)_(cached_)?\d+$"
     r"|\w+_[fi]\d+x\d+$|pack_b?float16$"
 )
 """Types by their families (vectors; what ends in _t: sizes, images, samplers, queues, events, characters), and

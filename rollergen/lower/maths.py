@@ -2,10 +2,11 @@
 
 OpenCL's builtins are calls into a library that may be compiled for another target; inside a
 vector loop such a call spills every register.  So exp, log, pow, tanh and erf are written out here, for any
-number of lanes: clamp, reduce, polynomial (Horner form, contracted to multiply-adds), scale.  The
-polynomials interpolate at Chebyshev nodes of the interval given.  NaN gives NaN, infinities their
-limits.  sqrt is the language's own (one instruction), and so are most functions of float64, which are not
-expected in hot loops (pow and fmod for four lanes at a time: `_of_lanes`).
+number of lanes: clamp, reduce, polynomial (Horner form, contracted to multiply-adds), scale.  Where
+instructions reduce and scale (AVX-512), powers of what is at most 0 leave it to them.  Most polynomials
+interpolate at Chebyshev nodes of the interval given.  NaN gives NaN, infinities their limits.  sqrt is the
+language's own (one instruction), and so are most functions of float64, which are not expected in hot loops
+(pow and fmod for four lanes at a time: `_of_lanes`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ _EXP = (0.5, 0.166665769, 0.0416665545, 0.00836319488, 0.00139262034)
 _EXPM1_2 = (0.69314718246, 0.240226492286, 0.0555035732687, 0.00961823761463, 0.00133907352574, 0.000154035122250)
 # the same with one term fewer, whose errors vanish beside those of a rounded exponent
 _EXPM1_2_SHORT = (0.693146977599, 0.240222420846, 0.0555073374357, 0.00967151268814, 0.00132647272469)
+# both on 0 <= f <= 1: of the rounded ones tried those whose 2^f errs least
+_EXPM1_2_ABOVE = (0.693147063, 0.240229294, 0.0554852746, 0.00967544131, 0.00124678528, 0.00021612912)
+_EXPM1_2_ABOVE_SHORT = (0.693151295, 0.240164474, 0.0557999127, 0.00901703164, 0.00186712923)
 # erf(x) = x P(x) / (x P(x) + Q(x)) on 0 <= x <= 3.93: benches/minimax.py
 _ERF_LAST = 3.93
 _ERF_P = (1.98515546, -0.403946966, 0.302173346, 0.0908700973, 0.0357043296, 0.0024927035, 0.0131545905, -0.00325843319,
@@ -79,7 +83,7 @@ def exp_below(out: Writer, x: Expr) -> Expr:
     if x.dtype != "float32":
         return call(out, "exp", x)
     if name is None:
-        return use(out.functions, _exp_below, "exp_below", x)
+        return use(out.functions, _exp_below_scaled if x.lanes == out.scaled_lanes else _exp_below, "exp_below", x)
     return Call(name, (Operation("mul", (x, Number(LOG2E, x.dtype, x.lanes)), x.dtype, x.lanes),), x.dtype, x.lanes)
 
 
@@ -87,7 +91,9 @@ def exp2_below(out: Writer, x: Expr) -> Expr:
     """2^x of float32, of differences to the largest of a row, which are 0 at least once and never above; errs by less
     than three units of 2^-24 of itself."""
     name = out.native.get("exp2_approx")
-    return use(out.functions, _exp2_below, "exp2_below", x) if name is None else Call(name, (x,), x.dtype, x.lanes)
+    if name is None:
+        return use(out.functions, _exp2_below_scaled if x.lanes == out.scaled_lanes else _exp2_below, "exp2_below", x)
+    return Call(name, (x,), x.dtype, x.lanes)
 
 
 def _of_lanes(most: int, functions: dict[str, Function], name: str, *operands: Expr) -> Expr:
@@ -185,6 +191,20 @@ def _exp2_below(b: Body, x: Expr) -> Expr:
     """2^x of x <= 0; what is below 2^-126 is 0."""
     power, f = _power_of_two(b, b.let("c", b.where("lt", x, -127.0, -127.0, x)))
     return b.mul(b.polynomial(f, (1.0, *_EXPM1_2_SHORT)), power)
+
+
+def _scaled(b: Body, x: Expr, coefficients: tuple[float, ...]) -> Expr:
+    """2^x by instructions that find the fraction f of x and scale 2^f, with nothing else for large and small x."""
+    f = b.let("f", Call("lanes_fraction", (x,), x.dtype, b.lanes))
+    return Call("lanes_scaled", (b.polynomial(f, (1.0, *coefficients)), x), x.dtype, b.lanes)
+
+
+def _exp_below_scaled(b: Body, x: Expr) -> Expr:
+    return _scaled(b, b.let("u", b.mul(x, LOG2E)), _EXPM1_2_ABOVE)
+
+
+def _exp2_below_scaled(b: Body, x: Expr) -> Expr:
+    return _scaled(b, x, _EXPM1_2_ABOVE_SHORT)
 
 
 def _tanh(b: Body, x: Expr) -> Expr:

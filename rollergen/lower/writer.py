@@ -65,7 +65,7 @@ class Writer:
     """Builds the body of one kernel.  ``ranges`` collects the bounds of all integer variables.
 
     ``unrolled``: variables that are numbers to the compiler.  ``native``, ``masked_stores``, ``masked_loads``,
-    ``float64`` and ``lanes_apart``: of the language, see `Features`.
+    ``float64``, ``lanes_apart`` and ``scaled_lanes``: of the language, see `Features`.
     """
 
     def __init__(self, names: Names, features: Features = PLAIN) -> None:
@@ -74,6 +74,7 @@ class Writer:
         self.native = features.functions
         self.masked_stores, self.masked_loads = features.masked_stores, features.masked_loads
         self.float64, self.lanes_apart = features.float64, features.lanes_apart
+        self.scaled_lanes = features.scaled_lanes
         self.ranges: dict[str, Bounds] = {}
         self.unrolled: frozenset[str] = frozenset()
         self.functions: dict[str, Function] = {}
