@@ -172,6 +172,16 @@ def test_a_dim_that_no_input_tells_is_refused():
         rg.build(rg.compute((S, 3), lambda i, j: i * 2 + j, name="C"), "v100")
 
 
+def test_a_dim_that_is_the_extent_of_packed_elements_alone_is_refused_with_what_helps():
+    S = rg.dim("S", 2, 9)
+    packed = lambda *shape: rg.ops.cast(rg.tensor("w", shape, "int4", constant=True), "float32")
+    with pytest.raises(ExpressionError, match="w holds two elements to a byte along its last axis: expected a number or twice"):
+        rg.build(packed(3, S), "v100")
+    with pytest.raises(ExpressionError, match="could not tell it$"):  # its last axis has nothing to do with that
+        rg.build(rg.compute((S, 3), lambda i, j: packed(3, 4)[j, 0] + rg.cast(i, "float32"), name="C"), "v100")
+    assert rg.build(packed(3, 2 * S), "v100").at(S=4).signature == "kernel(w: int4[3, 8]) -> out: float32[3, 8]"
+
+
 def test_few_programs_cover_all_sizes():
     loss = np.array([[1.0, 1.0, 2.0, 3.0], [1.04, 1.01, 1.0, 2.0], [9.0, 9.0, 1.5, 1.0]])
     assert cover(loss, 8) == [1, 2]
