@@ -136,9 +136,8 @@ def places_of(dims: Mapping[str, Dim], taken: Taken) -> list[Place]:
     for name, one in dims.items():
         place = next(_telling(one, taken), None)
         if place is None:
-            raise ExpressionError(
-                f"{name} is the extent of no input, or a multiple of one: a call could not tell it{_packed_advice(taken)}"
-            )
+            untold = f"{name} is the extent of no input, or a multiple of one: a call could not tell it"
+            raise ExpressionError(untold + _packed_advice(taken))
         found.append(place)
     return found
 

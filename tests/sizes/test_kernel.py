@@ -177,9 +177,9 @@ def test_a_dim_that_is_the_extent_of_packed_elements_alone_is_refused_with_what_
     packed = lambda *shape: rg.ops.cast(rg.tensor("w", shape, "int4", constant=True), "float32")
     with pytest.raises(ExpressionError, match="w holds two elements to a byte along its last axis: expected a number or twice"):
         rg.build(packed(3, S), "v100")
-    with pytest.raises(ExpressionError, match="could not tell it$"):  # its last axis has nothing to do with that
+    with pytest.raises(ExpressionError, match=r"could not tell it$"):  # its last axis has nothing to do with that
         rg.build(rg.compute((S, 3), lambda i, j: packed(3, 4)[j, 0] + rg.cast(i, "float32"), name="C"), "v100")
-    assert rg.build(packed(3, 2 * S), "v100").at(S=4).signature == "kernel(w: int4[3, 8]) -> out: float32[3, 8]"
+    assert rg.build(packed(3, 2 * S), "v100").at(S=4).signature.inputs[0].packs == "int4[3, 8]"
 
 
 def test_few_programs_cover_all_sizes():
