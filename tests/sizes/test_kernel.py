@@ -166,6 +166,19 @@ def test_sizes_in_offsets_are_built_one_by_one():
         np.testing.assert_array_equal(kernel.interpret(x), x.T)
 
 
+@pytest.mark.parametrize("blocks", [(1,), (0, 2), (0,)])
+def test_blocks_that_begin_where_the_size_says_are_read_there(blocks):
+    """x[1, i, j] of x[3, S, 5] lies behind S * 5 elements: no number that a program for all sizes has."""
+    S = rg.dim("S", 2, 12)
+    x = T("x", (3, S, 5))
+    made = rg.compute((S, 5), lambda i, j: sum(x[block, i, j] for block in blocks))
+    kernel = rg.build(made, "cpu", profile=False, cache=False)
+    assert bool(kernel.programs) == (blocks == (0,))
+    for size in (2, 5, 12):
+        array = np.random.default_rng(size).integers(-9, 9, (3, size, 5)).astype("float32")
+        np.testing.assert_array_equal(kernel(array), array[list(blocks)].sum(axis=0))
+
+
 def test_a_dim_that_no_input_tells_is_refused():
     S = rg.dim("S", 2, 9)
     with pytest.raises(ExpressionError, match="S is the extent of no input"):
