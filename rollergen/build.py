@@ -91,15 +91,15 @@ def build(
     >>> print(kernel.signature)
     kernel(A: float32[64, 32], B: float32[32, 48]) -> C: float32[64, 48]
     """
+    check_settings(top_k, profile, cache, options)
     progress = watched(progress)
     if has_dims(expr):
-        if isinstance(options, BuildOptions):  # groups of rows would be those of one size
-            options = replace(options, quantize_activations=False)
+        options = replace(options, quantize_activations=False)  # groups of rows would be those of one size
         own = partial(build, top_k=top_k, profile=False, cache=cache, verifier=verifier, options=options)
         return _sized(expr, device, inputs, sizes, own, profile, options, progress, cache)  # type: ignore[return-value]
     if sizes is not None:
         raise ArgumentError(f"sizes is {shown(sizes)}, but the expression has no dims; expected None")
-    _check_kinds(expr, options, cache)
+    _check_kind(expr)
     if verifier is not None and options.rank is not None:
         raise ArgumentError("options.rank and verifier are both given; expected one of them")
     terms = terms_of(resolve(device), top_k, profile, options, verifier, later=cache)
@@ -200,9 +200,8 @@ def terms_of(
     device: Device, top_k: int | None, profile: bool | str, options: BuildOptions, verifier: VerifierLike = None,
     *, later: bool = False,
 ) -> Terms:  # fmt: skip
-    """The terms of `build` with these arguments, which it raises the same errors for.  ``later``: without an executor
-    where its driver is known before it is opened."""
-    _check_profile(profile)
+    """The terms of `build` with these arguments, checked by `check_settings`.  ``later``: without an executor where its
+    driver is known before it is opened."""
     host = remembered_for(device) if later and profile is not False else None
     if host is None:
         executor = _executor(device, profile)
@@ -229,14 +228,13 @@ def _sized(
     from rollergen.sizes.build import build_sized, expression_of  # which other builds need not wait for
 
     expression, target = expression_of(expr, inputs), resolve(device)
-    _check_kinds(expression.at({name: one.high for name, one in expression.dims.items()})[0], options, cache)
-    _check_profile(profile)
+    _check_kind(expression.at({name: one.high for name, one in expression.dims.items()})[0])
     executor, keeps = _executor(target, profile), cache and options.rank is None
     alone = lambda outputs, inputs: own(outputs, target, inputs=inputs)
     return build_sized(expression, target, options, executor, sizes, alone, progress, keeps)
 
 
-def _check_kinds(expr: object, options: object, cache: object) -> None:
+def _check_kind(expr: object) -> None:
     if (isinstance(expr, (str, Path)) and str(expr).endswith(_MODEL_FILES)) or _is_torch_module(expr):
         raise ExpressionError(
             f"expr is {shown(expr)}, a whole model, which rg.build does not read; expected a tensor that rg.ops or "
@@ -245,6 +243,13 @@ def _check_kinds(expr: object, options: object, cache: object) -> None:
         )
     if isinstance(expr, (str, Path, Device)):
         raise ExpressionError(f"expr is {shown(expr)}: the arguments look swapped: rg.build(expr, device)")
+
+
+def check_settings(top_k: object, profile: object, cache: object, options: object) -> None:
+    """Raises ArgumentError for values that neither `build` nor `rollergen.compile` takes."""
+    refuse_top_k(top_k)
+    if not isinstance(profile, bool) and not (isinstance(profile, str) and profile == "auto"):
+        raise ArgumentError(f'profile is {shown(profile)}; expected "auto", True or False')
     if not isinstance(options, BuildOptions):
         raise ArgumentError(f"options is {shown(options)}; expected rg.BuildOptions(...)")
     if not isinstance(cache, bool):
@@ -255,11 +260,6 @@ def _check_kinds(expr: object, options: object, cache: object) -> None:
 
 def _is_torch_module(expr: object) -> bool:
     return any(f"{one.__module__}.{one.__qualname__}" == "torch.nn.modules.module.Module" for one in type(expr).__mro__)
-
-
-def _check_profile(profile: object) -> None:
-    if not isinstance(profile, bool) and not (isinstance(profile, str) and profile == "auto"):
-        raise ArgumentError(f'profile is {shown(profile)}; expected "auto", True or False')
 
 
 def _executor(device: Device, profile: bool | str) -> RuntimeExecutor | None:
@@ -287,7 +287,6 @@ def _check_notes(candidates: Sequence[Outcome], options: BuildOptions, driver: s
 
 def _count(top_k: int | None, compiles_slowly: bool) -> int:
     """How many candidates are emitted, and compiled and measured where the device is present."""
-    refuse_top_k(top_k)
     if top_k is None:
         return CANDIDATES_WHERE_COMPILING_IS_SLOW if compiles_slowly else CANDIDATES
     return top_k

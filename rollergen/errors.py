@@ -164,7 +164,7 @@ def check_field_names(record: T) -> T:
     return record
 
 
-def refuse_top_k(top_k: int | None) -> None:
+def refuse_top_k(top_k: object) -> None:
     """Raises ArgumentError for what is no number of candidates."""
     if top_k is None:
         return

@@ -54,8 +54,12 @@ class Extent:
         self._of, self._text, self.dims = of, text, dims
 
     def at(self, sizes: Mapping[str, int]) -> int:
-        """The number for these sizes."""
-        return self._of(sizes)
+        """The number for these sizes.  Raises ExpressionError where it divides by 0."""
+        try:
+            return self._of(sizes)
+        except ZeroDivisionError:
+            said = ", ".join(f"{name} is {sizes[name]}" for name in self.dims)
+            raise ExpressionError(f"{self._text} divides by 0{said and f' where {said}'}") from None
 
     def __index__(self) -> int:
         making = _making.get()
@@ -64,6 +68,12 @@ class Extent:
         return self.at(making.sizes)
 
     __int__ = __index__
+
+    def __eq__(self, other: object) -> bool:
+        """Of the numbers, where they are known."""
+        return self is other if _making.get() is None else int(self) == other
+
+    __hash__ = object.__hash__
 
     def __bool__(self) -> NoReturn:
         raise ExpressionError(f"{self._text} is neither true nor false: it is known at the call")
@@ -77,9 +87,11 @@ class Extent:
     def _with(self, other: Any, symbol: str, function: Callable[[Any, Any], Any], swapped: bool) -> Any:
         if _making.get() is not None:
             return function(other, int(self)) if swapped else function(int(self), other)
-        if not isinstance(other, (int, Extent)):
+        if not isinstance(other, (int, float, Extent)):
             return NotImplemented
         a, b = (other, self) if swapped else (self, other)
+        if isinstance(other, float) or symbol not in _WHOLE:
+            raise ExpressionError(f"{a} {symbol} {b} is no extent; expected integers and {' '.join(_WHOLE)}")
         value = lambda one, sizes: one.at(sizes) if isinstance(one, Extent) else one
         own = other.dims if isinstance(other, Extent) else {}
         return Extent(
@@ -87,13 +99,21 @@ class Extent:
         )
 
 
+_WHOLE = "+", "-", "*", "//", "%"
+"""What makes extents of extents; the others take numbers that are known, as in a body."""
+
 for _method, _symbol, _function in (
     ("add", "+", operator.add), ("sub", "-", operator.sub), ("mul", "*", operator.mul),
     ("floordiv", "//", operator.floordiv), ("mod", "%", operator.mod),
+    ("truediv", "/", operator.truediv), ("pow", "**", operator.pow),
 ):  # fmt: skip
     for _prefix, _swapped in (("", False), ("r", True)):
         _made = lambda self, other, _with=(_symbol, _function, _swapped): self._with(other, *_with)
         setattr(Extent, f"__{_prefix}{_method}__", _made)
+
+for _function in (operator.lt, operator.le, operator.gt, operator.ge):
+    _made = lambda self, other, _function=_function: _function(int(self), other)
+    setattr(Extent, f"__{_function.__name__}__", _made)
 
 
 class Dim(Extent):

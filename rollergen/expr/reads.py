@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import rollergen.expr.guards as guards
 from rollergen.errors import ExpressionError, ShapeError
-from rollergen.expr.index import Bounds, Index
+from rollergen.expr.index import Bounds, Index, atom_bounds
 from rollergen.expr.reductions import Reduce
-from rollergen.expr.values import Load, Select, Take, Value, Within, read_of
+from rollergen.expr.values import IndexValue, Load, Select, Take, Value, Within, read_of
 
 if TYPE_CHECKING:
     from rollergen.expr.language import Tensor
@@ -21,6 +21,7 @@ def check_reads(body: Value, ranges: Mapping[str, Bounds], where: str) -> None:
     """Raise ShapeError, naming tensor, dimension and index, for a read that may fall outside.
 
     Reads under `Select` count only where the conditions on indices hold; along an axis of extent 0 none does.
+    ExpressionError for an index that needs more than 64 bits.
     """
     _check(body, ranges, (), where)
 
@@ -31,8 +32,12 @@ def _check(value: Value, ranges: Mapping[str, Bounds], bounds: tuple[Within, ...
     match value:
         case Load():
             for position, (index, extent) in enumerate(zip(value.indices, value.buffer.shape, strict=True)):
+                if index.terms:  # of a number alone it says more that it is outside
+                    _refuse_if_too_large(index, ranges, where)
                 if not guards.within_extent(index, extent, ranges, bounds):
                     _refuse_if_outside(value, position, index, extent, ranges, bounds, where)
+        case IndexValue() | Within():
+            _refuse_if_too_large(value.index, ranges, where)
         case Take():
             for child in (value.row, *value.ids):
                 _check(child, ranges, bounds, where)
@@ -47,6 +52,20 @@ def _check(value: Value, ranges: Mapping[str, Bounds], bounds: tuple[Within, ...
         case _:
             for child in value.children():
                 _check(child, ranges, bounds, where)
+
+
+def _refuse_if_too_large(index: Index, ranges: Mapping[str, Bounds], where: str) -> None:
+    """Also for what it divides, and for sums whose terms pass 64 bits before they cancel."""
+    largest = abs(index.const)
+    for atom, coefficient in index.terms:
+        if not isinstance(atom, str):
+            _refuse_if_too_large(atom.index, ranges, where)
+        known = ranges[atom] if isinstance(atom, str) else atom_bounds(atom, ranges)
+        largest += abs(coefficient) * max(1, *map(abs, known))
+    if largest >= 2**63:
+        raise ExpressionError(
+            f"{where}: the index {index} needs numbers up to {largest}; expected indices below 2**63, which int64 holds"
+        )
 
 
 def _refuse_if_outside(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from rollergen.errors import DtypeError, ExpressionError, shown
+from rollergen.expr.dims import Extent
 from rollergen.expr.dtypes import (
     check_scalar,
     common_dtype,
@@ -214,6 +215,8 @@ def as_operand(value: Any, where: str) -> Expr | float | int | bool:
     """`value` as an `Expr` or a weak Python scalar; ExpressionError for anything else."""
     if isinstance(value, Expr):
         return value.as_number()
+    if isinstance(value, Extent):
+        return int(value)
     if is_scalar(value):
         scalar = python_scalar(value)
         if not isinstance(scalar, (bool, int, float)):

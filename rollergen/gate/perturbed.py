@@ -80,7 +80,8 @@ def within_rounding(
             sample = np.broadcast_to(np.asarray(found, np.float64), wants.shape)
             centre = np.where(np.isfinite(centre), centre, sample)  # of what is finite by rounding only
             farthest = np.fmax(farthest, np.where(np.isfinite(sample), np.abs(sample - centre), 0.0))
-            same |= ~np.isfinite(actual) & ((actual == sample) | (np.isnan(actual) & np.isnan(sample)))
+            for made in (sample, _rounded(sample, dtype)):  # also what passes the range when it is stored
+                same |= ~np.isfinite(actual) & ((actual == made) | (np.isnan(actual) & np.isnan(made)))
             margin = unit * np.maximum(np.abs(centre), np.abs(actual)) + tiny
             near = np.isfinite(actual) & np.isfinite(centre) & (np.abs(actual - centre) <= farthest + margin)
         if np.all(near | same):

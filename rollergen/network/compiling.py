@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rollergen.build import terms_of
+from rollergen.build import check_settings, terms_of
 from rollergen.errors import ArgumentError, shown
 from rollergen.hal.spec import Device
 from rollergen.importers import torch_models
@@ -64,8 +64,7 @@ def compile(
     Raises ArgumentError for another kind of model, one in training mode, or one that changes a state; ShapeError for
     example inputs that do not fit an ONNX model; otherwise as `rollergen.build`.
     """
-    if not isinstance(options, BuildOptions):
-        raise ArgumentError(f"options is {shown(options)}; expected rg.BuildOptions(...)")
+    check_settings(top_k, profile, cache, options)
     progress = watched(progress)
     target = resolve(device)
     network = _network(model, example_inputs, dims)

@@ -8,9 +8,11 @@ from difflib import get_close_matches
 from inspect import signature
 from typing import Any
 
+from rollergen.build import check_settings
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.expr.dims import HIGHEST
 from rollergen.importers.torch_models import exported
+from rollergen.measure.outcome import watched
 from rollergen.network.compiling import compile as compile_model
 from rollergen.network.model import Model
 from rollergen.runtime.interop import to_torch
@@ -42,13 +44,17 @@ def backend(
                 f"options has {name!r}; expected {', '.join(_OPTIONS)}, as rg.compile takes them: graphs run on the "
                 f"CPU{near}"
             )
+    given = _DEFAULTS | dict(options or {})
+    watched(given.pop("progress"))
+    check_settings(**given)
     return torch.compiler.disable(_Graph(graph, dict(options or {})))  # type: ignore[no-any-return]
 
 
-_OPTIONS = tuple(
-    name for name, one in signature(compile_model).parameters.items()
+_DEFAULTS = {
+    name: one.default for name, one in signature(compile_model).parameters.items()
     if one.kind is one.KEYWORD_ONLY and name != "dims"
-)  # fmt: skip
+}  # fmt: skip
+_OPTIONS = tuple(_DEFAULTS)
 
 
 _Ranges = Mapping[tuple[int, int], tuple[int, int]]

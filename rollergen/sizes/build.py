@@ -136,9 +136,21 @@ def places_of(dims: Mapping[str, Dim], taken: Taken) -> list[Place]:
     for name, one in dims.items():
         place = next(_telling(one, taken), None)
         if place is None:
-            raise ExpressionError(f"{name} is the extent of no input, or a multiple of one: a call could not tell it")
+            untold = f"{name} is the extent of no input, or a multiple of one: a call could not tell it"
+            raise ExpressionError(untold + _packed_advice(taken))
         found.append(place)
     return found
+
+
+def _packed_advice(taken: Taken) -> str:
+    """What helps where a dim is the last extent of an input with two elements to a byte; "" where none is."""
+    for position, buffer in enumerate(taken[-1][1]):
+        if buffer.packs and len({every[position].shape[-1] for _, every in taken}) > 1:
+            return (
+                f"; {buffer.name} holds two elements to a byte along its last axis: expected a number or twice a dim "
+                "there, or an input that is not packed and has the extent"
+            )
+    return ""
 
 
 def _telling(one: Dim, taken: Taken) -> Iterator[Place]:

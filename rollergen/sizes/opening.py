@@ -103,13 +103,14 @@ def _openable(stage: Stage, axis: str) -> bool:
 
 
 def _begins_are_blocks(stage: Stage, buffers: Mapping[str, int]) -> bool:
-    """Whether what lies outside open dimensions is of each block one, of a chain."""
-    outside = set[str]()
+    """Whether what lies outside open dimensions is the first there, or, of a chain, of each block one."""
+    outside = set[Index]()
     for load in accesses(stage.op):
         p = open_dimension(load.buffer.shape, buffers.get(load.buffer.name, 1))
-        outside |= {axis for index in load.indices[:p] for axis in index.axes()}
-    grid = all(loop.kind == GRID for loop in stage.loops if loop.axis in outside)
-    return not outside or (grid and stage.inner is not None)
+        outside.update(load.indices[:p])
+    axes = {axis for index in outside for axis in index.axes()}
+    grid = all(loop.kind == GRID for loop in stage.loops if loop.axis in axes)
+    return outside <= {Index()} or (grid and stage.inner is not None)
 
 
 Traced = tuple[list[tuple[str, ...]], dict[str, int], dict[str, int]]

@@ -2,6 +2,7 @@
 
 import tracemalloc
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -157,6 +158,19 @@ def test_what_no_rounding_makes_infinite_may_not_be(got):
     x = randomly("float32", 4, 50)
     total = ops.sum(T("x", (4, 50)), (1,))
     assert not allowed(total, {"x": x}, np.full(4, got), everywhere(total)).any()
+
+
+@pytest.mark.parametrize(("dtype", "beyond"), [("float8_e5m2", -np.inf), ("float8_e4m3fn", np.nan), ("float16", -np.inf)])
+def test_what_rounded_factors_take_out_of_the_range_is_what_the_dtype_makes_of_it(dtype, beyond):
+    """Two factors on either side of the middle between two numbers: they nearly cancel, and rounded they do not."""
+    unit, largest = unit_roundoff(dtype), 2.0 ** np.floor(np.log2(float(ml_dtypes.finfo(dtype).max)))
+    product = ops.matmul(ops.cast(T("x", (1, 2)), dtype), T("w", (2, 1), dtype))
+    arrays = {
+        "x": np.float32([[(1 + 1.1 * unit) * 2 / unit, (1 + 0.9 * unit) * 2 / unit]]),  # rounded: 4 apart
+        "w": np.array([[-largest], [largest]]).astype(numpy_dtype(dtype)),
+    }
+    assert allowed(product, arrays, np.float64(beyond), everywhere(product)).all()
+    assert not allowed(product, arrays, np.inf, everywhere(product)).any()
 
 
 def test_what_no_rounding_makes_finite_may_not_be():

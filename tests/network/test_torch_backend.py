@@ -187,9 +187,14 @@ def test_gradients_are_torchs_with_one_warning_for_each_graph(compiled):
 
 @pytest.mark.parametrize(
     ("options", "parts"),
-    [({"profil": False}, ("options has 'profil'", "did you mean profile?")), ({"device": "v100"}, ("'device'", "run on the CPU"))],
-)
-def test_options_that_no_graph_has_are_named(options, parts):
+    [
+        ({"profil": False}, ("options has 'profil'", "did you mean profile?")), ({"device": "v100"}, ("'device'", "run on the CPU")),
+        ({"top_k": "a"}, ("top_k is 'a'; expected None or an integer from 1 to 50",)),
+        ({"cache": 1}, ("cache is 1; expected True or False",)), ({"progress": 3}, ("progress is 3; expected a function",)),
+        ({"profile": None}, ('profile is None; expected "auto"',)), ({"options": {}}, ("options is {}; expected rg.BuildOptions",)),
+    ],
+)  # fmt: skip
+def test_options_that_no_graph_takes_are_named(options, parts):
     with pytest.raises(Exception) as raised:  # torch's own, about the backend's
         torch.compile(torch.nn.ReLU(), backend=torch_backend.backend, options=options)(torch.zeros(3))
     assert all(part in str(raised.value) for part in parts), str(raised.value)

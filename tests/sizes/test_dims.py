@@ -1,5 +1,7 @@
 """Dims: expressions whose sizes are known at the call."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,20 @@ def test_a_size_in_a_body_is_the_number_of_the_size_at_hand():
     assert same(made.at({"S": 8}), rg.compute((8,), lambda i: rg.select(i < 7, 1.0, 0.0), name="C"))
 
 
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda n: 1.0 / n, lambda n: n / 3, lambda n: n**-0.5, lambda n: 2.0**n, lambda n: n + 0.5, math.sqrt, lambda n: max(4, n),
+        lambda n: max(n, 4), lambda n: 2 if n == 8 else 1, lambda n: 2 if n != 8 else 1, lambda n: 2 if n - 1 < 7 else 1,
+    ],
+)  # fmt: skip
+def test_a_size_in_a_body_takes_all_arithmetic_of_numbers(number):
+    x = lambda n: rg.tensor("x", (n, 3))
+    made = rg.compute((S, 3), lambda i, j: x(S)[i, j] * number(S) / S, name="C")
+    for n in (7, 8):
+        assert same(made.at({"S": n}), rg.compute((n, 3), lambda i, j, n=n: x(n)[i, j] * number(n) / n, name="C"))
+
+
 def test_shapes_say_which_extents_are_dims():
     x = rg.tensor("x", (S, 6))
     assert x.shape == (S, 6)
@@ -59,10 +75,14 @@ def test_what_is_wrong_at_the_largest_size_is_told_where_it_is_written():
         (lambda: rg.dim("1", 1, 4), "expected an identifier"),
         (lambda: rg.dim("S", 1, 2.5), "high is 2.5; expected an integer"),
         (lambda: rg.tensor("x", (S, rg.dim("S", 1, 9))), "expected one dim of a name"),
-        (lambda: range(S), "S is no number yet"),
+        (lambda: range(S), "S is no number yet"), (lambda: max(S, 3), "S is no number yet"),
+        (lambda: S / 2, r"S / 2 is no extent; expected integers and \+ - \* // %"), (lambda: 2**S, r"2 \*\* S is no extent"),
+        (lambda: 0.5 * S, r"0.5 \* S is no extent; expected integers"),
+        (lambda: rg.tensor("x", (S % 0,)), r"\(S % 0\) divides by 0 where S is"),
+        (lambda: rg.tensor("x", (S, 6 // (S - 1))).at({"S": 1}), r"\(6 // \(S - 1\)\) divides by 0 where S is 1"),
         (lambda: bool(S), "neither true nor false"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_dim_is_refused(make, said):
     with pytest.raises(ExpressionError, match=said):
         make()

@@ -166,10 +166,33 @@ def test_sizes_in_offsets_are_built_one_by_one():
         np.testing.assert_array_equal(kernel.interpret(x), x.T)
 
 
+@pytest.mark.parametrize("blocks", [(1,), (0, 2), (0,)])
+def test_blocks_that_begin_where_the_size_says_are_read_there(blocks):
+    """x[1, i, j] of x[3, S, 5] lies behind S * 5 elements: no number that a program for all sizes has."""
+    S = rg.dim("S", 2, 12)
+    x = T("x", (3, S, 5))
+    made = rg.compute((S, 5), lambda i, j: sum(x[block, i, j] for block in blocks))
+    kernel = rg.build(made, "cpu", profile=False, cache=False)
+    assert bool(kernel.programs) == (blocks == (0,))
+    for size in (2, 5, 12):
+        array = np.random.default_rng(size).integers(-9, 9, (3, size, 5)).astype("float32")
+        np.testing.assert_array_equal(kernel(array), array[list(blocks)].sum(axis=0))
+
+
 def test_a_dim_that_no_input_tells_is_refused():
     S = rg.dim("S", 2, 9)
     with pytest.raises(ExpressionError, match="S is the extent of no input"):
         rg.build(rg.compute((S, 3), lambda i, j: i * 2 + j, name="C"), "v100")
+
+
+def test_a_dim_that_is_the_extent_of_packed_elements_alone_is_refused_with_what_helps():
+    S = rg.dim("S", 2, 9)
+    packed = lambda *shape: rg.ops.cast(rg.tensor("w", shape, "int4", constant=True), "float32")
+    with pytest.raises(ExpressionError, match="w holds two elements to a byte along its last axis: expected a number or twice"):
+        rg.build(packed(3, S), "v100")
+    with pytest.raises(ExpressionError, match=r"could not tell it$"):  # its last axis has nothing to do with that
+        rg.build(rg.compute((S, 3), lambda i, j: packed(3, 4)[j, 0] + rg.cast(i, "float32"), name="C"), "v100")
+    assert rg.build(packed(3, 2 * S), "v100").at(S=4).signature.inputs[0].packs == "int4[3, 8]"
 
 
 def test_few_programs_cover_all_sizes():
