@@ -48,11 +48,11 @@ rounds."""
 LONG_S = 1.0
 """Models whose steps take so many seconds alone stay as they are: a pair takes twelve calls."""
 
-Made = Sequence[tuple[Step, Kernel | None]]
+StepKernels = Sequence[tuple[Step, Kernel | None]]
 Times = Mapping[Kernel, Sequence[float]]
 
 
-def chosen_in_calls(network: Network, made: Made, terms: Terms) -> Made:
+def chosen_in_calls(network: Network, made: StepKernels, terms: Terms) -> StepKernels:
     """The steps with the kernels that are quickest within calls on a present CPU.  A candidate that is chosen here is
     held to all of the gate's runs first.  Models of which the own library runs a step stay as they are: what it makes
     of invented inputs nobody knows; and so do those that refuse the ids which they make of them, and those that take
