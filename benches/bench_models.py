@@ -1,5 +1,5 @@
 """Whole models beside torch and ONNX Runtime:
-``bench_models.py [--device v100] [--batch N] [--all-cores] [NAME ...]``.
+``bench_models.py [--device v100] [--batch N] [--all-cores] [--direct] [NAME ...]``.
 
 Networks of `benches.networks`, `COMPARED` unless named, float32, on one core, a batch of one unless asked otherwise.
 Every layer is checked against float64 and the result against torch's in float64, then calls of all libraries are timed
@@ -40,6 +40,7 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--batch", type=int, default=1, help="pictures, texts or sequences a call, of those that run")
     parser.add_argument("--all-cores", action="store_true", help="every core and as many threads, instead of one")
+    parser.add_argument("--direct", action="store_true", help="convolutions without Winograd's filtering")
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--no-profile", action="store_true", help="the model's first choices")
     return with_networks(parser, ", ".join(COMPARED))
@@ -61,29 +62,31 @@ Row = dict[str, Any]
 DEVICES_NAME = "models_on"
 
 
-def measured(name: str, batch: int, rounds: int, inductor: bool, profile: bool) -> Row:
+def measured(name: str, arguments: argparse.Namespace) -> Row:
     """One network beside the libraries."""
     module, (one_sample,) = network(name)
-    x = _repeated(one_sample, batch)
+    x = _repeated(one_sample, arguments.batch)
     with torch.no_grad():
         want = module.double()(x.double() if x.is_floating_point() else x)
         module.float()
         start = time.perf_counter()
-        model = rg.compile(module, (x,), "cpu", profile="auto" if profile else False)
+        options = rg.BuildOptions(winograd=0) if arguments.direct else rg.BuildOptions()
+        profile = False if arguments.no_profile else "auto"
+        model = rg.compile(module, (x,), "cpu", profile=profile, options=options)
         row: Row = {"name": name, "compile_s": round(time.perf_counter() - start, 2)}
         model(x)
         row["usable_s"] = round(time.perf_counter() - start, 2)  # its first call done, weights packed
         compared = sum(one.compared for one in model.check(x))
         error = float((model(x) - want).abs().max() / want.abs().max())
         calls = {"rollergen": lambda: model(x), "torch": lambda: module(x), **_onnxruntime(module, x)}
-        if inductor:
+        if not arguments.no_inductor:
             calls["inductor"] = _inductor(module, x)
-        times = _in_turns(calls, rounds)
+        times = _in_turns(calls, arguments.rounds)
     arena = model._execution.arena
     timing = model.benchmark(x)
     row |= {
         "steps": len(model.steps), "kernels": len(model.kernels),
-        "host steps": sum(one.kernel is None for one in model.layers), "profiled": profile,
+        "host steps": sum(one.kernel is None for one in model.layers), "profiled": not arguments.no_profile,
         "compared elements": compared, "relative error": error,
         **{f"{one}_ms": round(median(found) * 1e3, 3) for one, found in times.items()},
         **{f"over {one}": round(median(b / a for a, b in zip(times["rollergen"], times[one], strict=True)), 3)
@@ -162,8 +165,9 @@ def constructed(name: str, device: str) -> Row:
     }  # fmt: skip
 
 
-def kept_name(batch: int) -> str:
-    return "models" + (f"_batch_{batch}" if batch > 1 else "") + ("_all_cores" if ALL_CORES else "")
+def kept_name(arguments: argparse.Namespace) -> str:
+    batch = f"_batch_{arguments.batch}" if arguments.batch > 1 else ""
+    return "models" + "_direct" * arguments.direct + batch + "_all_cores" * ALL_CORES
 
 
 def main() -> int:
@@ -173,17 +177,13 @@ def main() -> int:
         if arguments.device:
             rows.append(constructed(name, arguments.device))
         else:
-            rows.append(
-                measured(
-                    name, arguments.batch, arguments.rounds, not arguments.no_inductor, not arguments.no_profile
-                )
-            )
+            rows.append(measured(name, arguments))
         print(rows[-1], flush=True)
         if arguments.device:
             keep(f"{DEVICES_NAME}_{arguments.device}", {"rows": rows})
         else:
             mean = geometric_mean(row["over the best"] for row in rows)
-            keep(kept_name(arguments.batch), {"rows": rows, "mean over the best": round(mean, 3)})
+            keep(kept_name(arguments), {"rows": rows, "mean over the best": round(mean, 3)})
     return 0
 
 
