@@ -16,7 +16,6 @@ from rollergen.emit import Launch
 from rollergen.errors import DeviceError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Buffer
-from rollergen.gate.arrays import aligned_empty
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.languages import language
 from rollergen.hal.runtimes.pocl_work_groups import WorkGroups
@@ -119,7 +118,7 @@ class Execution:
                 "on this one their kernels (model.kernels) run one by one"
             )
         self.arena = places.within(arranged(places.lifetimes))
-        make = lambda size: aligned_empty((size,), np.dtype(np.uint8))
+        make = lambda size: WeightsMemory().empty((size,), np.dtype(np.uint8))  # freed where it grows
         self._block = self._shared.of_size(max(self.arena.size_bytes, 1), make)
         self._arrays = {name: _placed(self._block, self.arena, value) for name, value in places.values.items()}
 

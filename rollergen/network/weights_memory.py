@@ -1,8 +1,9 @@
-"""Memory of a model's weights on the host: many arrays in one block, which Linux can back by pages of 2 MiB.
+"""Memory of a model's weights on the host: arrays in blocks of their own, which Linux can back by pages of 2 MiB.
 
 Weights that the caches do not hold are read from memory in each call, and pages of 4 KiB limit how fast: one core of a
 Zen 4 in a virtual machine reads 1 MiB of 64 in 66 us, with pages of 2 MiB in 33.  NumPy asks for these where an array
-has 4 MiB or more (unless ``NUMPY_MADVISE_HUGEPAGE`` is 0), so that smaller ones are laid side by side.
+has 4 MiB or more (unless ``NUMPY_MADVISE_HUGEPAGE`` is 0), so that smaller ones are laid side by side.  Larger ones are,
+too: where the process freed as much before, malloc would give them small pages that were in use, below 32 MiB.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 from rollergen.gate.arrays import ALIGNMENT_BYTES, aligned_empty
 
 BLOCK_BYTES = 1 << 25
-"""Of a block.  What is never written of it takes no memory, and what its ends share with pages of 4 KiB is little."""
+"""Of a block, which with its header is beyond what malloc takes of its own heap at most (32 MiB with glibc).  What is
+never written of it takes no memory, and what its ends share with pages of 4 KiB is little."""
 
 
 class WeightsMemory:
@@ -27,7 +29,7 @@ class WeightsMemory:
         """A C-contiguous array, contents undefined, whose first element, if it has any, lies at a multiple of
         `ALIGNMENT_BYTES`."""
         size = prod(shape) * dtype.itemsize
-        if size > BLOCK_BYTES // 4:
+        if size > BLOCK_BYTES:
             return aligned_empty(shape, dtype)
         if self._used + size > self._block.size:
             self._block, self._used = aligned_empty((BLOCK_BYTES,), np.dtype(np.uint8)), 0

@@ -35,9 +35,17 @@ def test_arrays_are_aligned_and_keep_what_is_written_to_them():
 
 def test_neighbours_share_a_block_and_large_arrays_have_their_own():
     memory, byte = WeightsMemory(), np.dtype(np.uint8)
-    one, large, other = (memory.empty((size,), byte) for size in (100, 2000, 100))
+    one, large, other = (memory.empty((size,), byte) for size in (100, 5000, 100))
     assert other.ctypes.data - one.ctypes.data == 128
-    assert not 0 <= large.ctypes.data - one.ctypes.data < 4096
+    assert _whole(large) is not _whole(one) is _whole(other)
+
+
+def test_arrays_of_most_of_a_block_are_laid_in_blocks():
+    """Alone, malloc would give them what the process has freed, on small pages."""
+    memory, byte = WeightsMemory(), np.dtype(np.uint8)
+    arrays = [memory.empty((size,), byte) for size in (2000, 2000, 4096)]
+    assert _whole(arrays[0]) is _whole(arrays[1]) is not _whole(arrays[2])
+    assert all(_whole(one).size >= weights_memory.BLOCK_BYTES for one in arrays)
 
 
 def test_a_block_is_freed_with_the_last_of_its_arrays():
