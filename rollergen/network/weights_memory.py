@@ -2,8 +2,8 @@
 
 Weights that the caches do not hold are read from memory in each call, and pages of 4 KiB limit how fast: one core of a
 Zen 4 in a virtual machine reads 1 MiB of 64 in 66 us, with pages of 2 MiB in 33.  NumPy asks for these where an array
-has 4 MiB or more (unless ``NUMPY_MADVISE_HUGEPAGE`` is 0), so that smaller ones are laid side by side.  Larger ones are,
-too: where the process freed as much before, malloc would give them small pages that were in use, below 32 MiB.
+has 4 MiB or more (unless ``NUMPY_MADVISE_HUGEPAGE`` is 0), so that smaller ones are laid side by side.  Larger ones
+are, too: below 32 MiB malloc would give them what the process freed before, on small pages.
 """
 
 from __future__ import annotations
