@@ -54,18 +54,20 @@ Times = Mapping[Kernel, Sequence[float]]
 
 def chosen_in_calls(network: Network, made: StepKernels, terms: Terms) -> StepKernels:
     """The steps with the kernels that are quickest within calls on a present CPU.  A candidate that is chosen here is
-    held to all of the gate's runs first.  Models of which the own library runs a step stay as they are: what it makes
-    of invented inputs nobody knows; and so do those that refuse the ids which they make of them, and those that take
-    `LONG_S`."""
+    held to all of the gate's runs first.
+
+    A model stays as it is where its own library runs a step, as nobody knows what that makes of invented inputs; where
+    it computes from these an id that its table has no row for; and where its steps take `LONG_S`."""
     steps, kernels = [step for step, _ in made], [kernel for _, kernel in made if kernel is not None]
     device = terms.device
     alone_s = fsum(kernel.measured_time or 0.0 for kernel in kernels)
     if device.kind.threads or len(kernels) < len(made) or alone_s > LONG_S:
         return made
     random = np.random.default_rng(0)
-    given, shared = [_input(value, random) for value in network.inputs], Shared()
+    shared = Shared()
 
     def timed(*both: Mapping[Kernel, Kernel]) -> Sequence[Times]:
+        given = [_input(value, random) for value in network.inputs]
         models = [Execution(network, steps, [of[one] for one in kernels], device, shared) for of in both]
         return in_turns([partial(_seconds, one, given) for one in models], kernels)
 
@@ -75,7 +77,7 @@ def chosen_in_calls(network: Network, made: StepKernels, terms: Terms) -> StepKe
     try:
         with collected_drops():
             best = chosen(kernels, taking, timed, right)
-    except ArgumentError:  # of ids that the model computes: no row has such a number
+    except ArgumentError:  # an id that no row has
         return made
     return [(step, best[kernel]) for step, kernel in zip(steps, kernels, strict=True)]
 
