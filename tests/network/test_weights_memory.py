@@ -1,7 +1,10 @@
 """Weights lie side by side in blocks that the system can back by large pages, and never on one another."""
 
 import random
+import re
 import weakref
+from mmap import mmap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,7 +44,6 @@ def test_neighbours_share_a_block_and_large_arrays_have_their_own():
 
 
 def test_arrays_of_most_of_a_block_are_laid_in_blocks():
-    """Alone, malloc would give them what the process has freed, on small pages."""
     memory, byte = WeightsMemory(), np.dtype(np.uint8)
     arrays = [memory.empty((size,), byte) for size in (2000, 2000, 4096)]
     assert _whole(arrays[0]) is _whole(arrays[1]) is not _whole(arrays[2])
@@ -57,6 +59,38 @@ def test_a_block_is_freed_with_the_last_of_its_arrays():
     assert alive() is not None
     arrays.clear()
     assert alive() is None
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="needs Linux's large pages")
+@pytest.mark.parametrize("size", (100, 1 << 23))
+def test_memory_is_the_models_alone_on_pages_that_may_be_large(size):
+    """malloc would give what the process has freed, on small pages."""
+    array = WeightsMemory().empty((size,), np.dtype(np.uint8))
+    _whole(array)[...] = 1
+    flags, private = _mapping(array.ctypes.data)
+    assert "hg" in flags and private and isinstance(_whole(array).base, mmap)
+
+
+def test_a_process_without_memory_is_told_what_asked_for_it(monkeypatch):
+    monkeypatch.setattr(weights_memory.mmap, "mmap", _refusing)
+    with pytest.raises(MemoryError, match="9000 bytes of a model's weights or values: none left"):
+        WeightsMemory().empty((9000,), np.dtype(np.uint8))
+
+
+def _refusing(*_):
+    raise OSError(12, "none left")
+
+
+def _mapping(address):
+    """(flags, whether no other process writes it) of the mapping that an address lies in."""
+    private = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if bounds := re.match("([0-9a-f]+)-([0-9a-f]+) ...(.)", line):
+            begin, end = (int(bound, 16) for bound in bounds.groups()[:2])
+            inside, private = begin <= address < end, bounds[3] == "p"
+        elif line.startswith("VmFlags:") and inside:
+            return line.split()[1:], private
+    raise AssertionError(f"no mapping holds {address:#x}")
 
 
 def _whole(array):
