@@ -44,7 +44,8 @@ def fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: Pane
     for changes, load in product(following, prefetched_loads(nest.stage, used)):
         offset = load.offset().substitute(here.bind(changes).axes)
         first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
-        out.prefetch_line(nest.parameters[load.buffer.name], first.simplify(out.ranges))
+        near = part is not None and asks_near(nest.stage, load)
+        out.prefetch_line(nest.parameters[load.buffer.name], first.simplify(out.ranges), near=near)
 
 
 def _next_panel(nest: Nest, here: Place, ranges: Mapping[str, Bounds]) -> dict[int, Index]:

@@ -265,7 +265,13 @@ def asks_near(stage: Stage, load: Load) -> bool:
     wait there for their pass, too (6.6 ms by way of it, 9.8 of the first).
 
     (One core of a Zen 4, lines 4 KB ahead: 8 rows times 4096 x 4096 take 2.9 ms by way of the second cache, 5.7 by way
-    of the first; one row times 4096 x 11008 weights in words 1.70 and 1.51.)"""
+    of the first; one row times 4096 x 11008 weights in words 1.70 and 1.51.)
+
+    The next panel goes by way of the first cache, as a Zen 5 may drop what is asked for into the second alone.  (One
+    core, cold weights, us by way of the second and the first: 3 x 3 of 256 channels at 14 x 14 970 or 1150, from one
+    process to the next, and 980; 32 x 1024 x 4096 1260 and 1235, 128 x 768 x 3072 2475 and 2470.)"""
+    if panel_part(stage) is not None:
+        return is_in_panels(load, stage.loops[-1].axis)
     axes = {loop.axis for loop in stage.loops if loop.kind == UNROLL}
     shared = all(axis in load.axes() for axis in axes if stage.op.axis(axis).role == "spatial")
     return shared and load not in next_rows(stage)

@@ -83,6 +83,7 @@ def test_tiles_that_share_rows_ask_for_all_of_the_next_ones_and_compute_the_same
     text = emit(asking, spec, "opencl").text
     lines = [line for line in text.splitlines() if "__builtin_prefetch" in line]
     assert lines and len(lines) % 4 == 0 and all("(w_at +" in line or "(w +" in line for line in lines)
+    assert all(line.endswith(", 0, 2);") for line in lines), "rows may lie 4 KB apart: into the second cache"
     arrays = small_integers(asking)
     (one, _), (other, _) = (interpreted(program, arrays, spec, 50) for program in (asking, plain))
     assert one.traffic == other.traffic

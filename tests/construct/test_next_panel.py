@@ -112,10 +112,10 @@ def test_the_last_panel_of_a_block_of_channels_asks_for_the_first_one_of_the_nex
 
 
 def asked_of_weights(made):
-    """Offsets within the packed weights that the program asks for, in elements."""
+    """Offsets within the packed weights that the program asks for, into the first cache, in elements."""
     text = emit(made, DEVICES["cpu"]).text
     body = re.search(r"const float \*w_packed_at = w_packed \+ (.*?);", text)[1]
-    offsets = re.findall(r"__builtin_prefetch\(.*?\(w_packed(?:_at)? \+ (.*)\), 0, 2\);", text)
+    offsets = re.findall(r"__builtin_prefetch\(.*?\(w_packed(?:_at)? \+ (.*)\), 0, 3\);", text)
     loops = {name: int(extent) for name, extent in re.findall(r"for \(int (\w+) = 0; \1 < (\d+);", text)}
     names = sorted(set(re.findall(r"[a-z]+\d+", " ".join((body, *offsets)))))
     places = [dict(zip(names, at, strict=True)) for at in product(*(range(loops[name]) for name in names))]
