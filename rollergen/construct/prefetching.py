@@ -27,7 +27,7 @@ def prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) -> 
     the next panel while one is computed, or for lines ahead of the steps that read them."""
     found = []
     for structure, plain in made:
-        if structure.staged or structure.asked:
+        if structure.staged or structure.asked or structure.ahead:
             continue
         (stage,) = plain.own
         for asking in (next_panel_prefetched(stage, structure.variant.roles.n), _prefetching_lines(stage, device)):

@@ -16,6 +16,7 @@ from rollergen.construct.drafts import SIZES, Draftable, Drafted, drafted
 from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
 from rollergen.construct.prefetching import prefetching, with_next_panels
+from rollergen.construct.reductions import next_panel_prefetched
 from rollergen.construct.variants import Variant, needs_packing, operands
 from rollergen.dropped import as_far_as_possible, in_pieces, plan_text, standing
 from rollergen.expr.joining import joined
@@ -35,12 +36,18 @@ from rollergen.program.model import keep_price, least_seconds, price_batch, pric
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.limiters.arithmetic import pipe_lanes
 from rollergen.program.rprogram import SERIAL, Stage
-from rollergen.space.contraction import MOST_WRITTEN_OUT, serial_tiles, written_out
+from rollergen.space.contraction import MOST_ROWS, MOST_WRITTEN_OUT, serial_tiles, written_out
 from rollergen.space.engine import Points, Tally, TileSpace
 from rollergen.space.rules import aligned_points, aligned_tiles
 from rollergen.tile.rules import ITEMSIZE, AlignmentRules, main_instruction, padding_waste, vector_lanes
 
 _VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
+_FEW_ROWS = 3 * MOST_ROWS
+"""Rows whose product with words of weights waits for these: the model sees no gain in large tiles that ask for nothing,
+and tiles that ask are drafted for themselves.  (Words of four weights, 4096 x 4096, one core of a Zen 5, us before and
+since: 4 bits, 8 rows 505 and 450, 16 rows 972 and 892; 8 bits, 8 rows 800 and 650, 16 rows 1522 and 1058, 32 rows 2259
+and 2008.  In float32, 8 rows 2690 and 2060, but 4 rows of 2048 times 8192 1990 and 2500, as another tile is not timed.)
+"""
 
 
 def serial_candidates(
@@ -49,10 +56,12 @@ def serial_candidates(
     """The best candidates of one variant: all structures in batches, the best of each built exactly.
 
     Those with tiles of a block's own are drafted by themselves, and so are those that ask for next rows: what the model
-    says wrongly of them, or of the others, then keeps no kind from being measured."""
+    says wrongly of them, or of the others, then keeps no kind from being measured.  Of few rows times words those that
+    ask for the next panel are, too: other register tiles are quick where no panel is waited for."""
     every = _sparing(list(as_far_as_possible(structures(variant, device, rules), variant.name)), rules)
     plain = [one for one in every if not (one.staged or one.asked)]
-    for alike in (plain, [one for one in every if one.staged], [one for one in every if one.asked]):
+    ahead = [[one.asking_for_panels()] for one in plain if rules.shapes.prefetch and one.shares_words_of_few_rows]
+    for alike in (plain, [one for one in every if one.staged], [one for one in every if one.asked], *ahead):
         made = made_of(alike, count, 3 * count if alike is plain else count, device, rules, ledger, search)
         if rules.shapes.prefetch and variant.roles.taps:
             made = with_next_panels(made, device)
@@ -114,15 +123,30 @@ class Structure:
     """One loop structure: variant, vectors per register tile, packed operands and ``staged`` ones.
 
     ``staged``: numbers of the tensor op's loads that each block copies tile by tile into an array of its own.
-    ``asked``: numbers of those of which each pass over few rows asks for the next ones (`next_rows`).
+    ``asked``: numbers of those of which each pass over few rows asks for the next ones (`next_rows`).  ``ahead``: its
+    tiles ask for the next panel.
     """
 
     def __init__(
         self, variant: Variant, lanes: int, vectors: int, packing: Packing, order: str, staged: tuple[int, ...] = (),
-        asked: tuple[int, ...] = (),
+        asked: tuple[int, ...] = (), ahead: bool = False,
     ):  # fmt: skip
         self.variant, self.lanes, self.vectors, self.packing, self.order = variant, lanes, vectors, packing, order
-        self.op, self.staged, self.asked = packing.op, staged, asked
+        self.op, self.staged, self.asked, self.ahead = packing.op, staged, asked, ahead
+
+    def asking_for_panels(self) -> Structure:
+        return Structure(self.variant, self.lanes, self.vectors, self.packing, self.order, ahead=True)
+
+    @property
+    def shares_words_of_few_rows(self) -> bool:
+        """Whether several tiles of few rows read the same panel of words, constants that are packed as they are stored,
+        one after the other."""
+        roles, op = self.variant.roles, self.op
+        in_turn = self.order == "ji" and self.vectors > 1 and not roles.taps
+        if not in_turn or roles.m is None or op.axis(roles.m).extent > _FEW_ROWS:
+            return False
+        panels = [load for load in op.body_loads() if is_in_panels(load, roles.n or "", self.lanes)]
+        return any(load.buffer.constant for load in panels)
 
     @property
     def packed(self) -> tuple[Load, ...]:
@@ -143,7 +167,7 @@ class Structure:
             named += ", own tiles of " + ", ".join(loads[number].buffer.name for number in self.staged)
         if self.asked:
             named += ", next rows asked for"
-        if _several_sums(self.op):  # so that programs of other register tiles are measured beside the model's first
+        if _several_sums(self.op) or self.ahead:  # other register tiles are measured beside the model's first
             named += f", {self.vectors} {'vector' if self.vectors == 1 else 'vectors'} of each sum"
         return named
 
@@ -174,7 +198,8 @@ class Structure:
             steps = self.op.axis(self.variant.roles.k).extent
             plan = replace(plan, kc=steps, unroll=steps)
         if not self.asked:
-            return contraction_stage(self.op, self.variant.roles, plan, device, rules)
+            stage = contraction_stage(self.op, self.variant.roles, plan, device, rules)
+            return (next_panel_prefetched(stage, self.variant.roles.n) or stage) if self.ahead else stage
         stage = contraction_stage(self.op, self.variant.roles, replace(plan, pm=1), device, rules)
         passes = next(p for p, loop in stage.of_kind(SERIAL) if loop.axis == self.variant.roles.k)
         return replace(stage, prefetch=passes)
@@ -333,7 +358,7 @@ def grid(
     width, variant = structure.vectors * structure.lanes, structure.variant
     space = serial_tiles(
         structure.op, variant.roles, device, rules, structure.vectors, width, variant.unrolled,
-        structure.tile_bytes(1, 1), bool(structure.asked),
+        structure.tile_bytes(1, 1), bool(structure.asked), structure.ahead,
     )  # fmt: skip
     grown = points_of(space, _grown(structure, space))
     return aligned_points(space, grown, tally) if search == GROW else aligned_tiles(space, tally, grown)

@@ -150,7 +150,7 @@ _SERIAL_PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 def serial_tiles(
     op: TensorOp, roles: Roles, device: Device, rules: AlignmentRules, vectors: int, width: int,
-    unrolled: bool, own_bytes: int, asking: bool = False,
+    unrolled: bool, own_bytes: int, asking: bool = False, ahead: bool = False,
 ) -> TileSpace:  # fmt: skip
     """Rows of a register tile of so many `vectors`, `width` elements in all, steps of k and panels.
 
@@ -158,7 +158,7 @@ def serial_tiles(
     that a block copies operands into.  ``asking``: each pass reads few rows and asks for the next ones, of which
     ``own_bytes`` then are.  A unit walks rows to their ends, or to those of its part of the columns (1024 x 50257 in
     parts of 4096 took 1.15 times as long as whole rows that are not asked for); sums of columns walk shorter pieces,
-    too (256 x 16384: .30 ms, .41 in tiles of 64 x 128).
+    too (256 x 16384: .30 ms, .41 in tiles of 64 x 128).  ``ahead``: tiles of rows ask for the next panel together.
     """
     m_extent = op.axis(roles.m).extent if roles.m else 1
     k_extent = op.axis(roles.k).extent
@@ -179,6 +179,8 @@ def serial_tiles(
     ]
     if reuses(op):  # a sum of columns starts its accumulators anew after a step
         limits.append(limit(ONE_PANEL, "kc pm pn", lambda kc, *panels: (kc == k_extent) | (prod(panels) > 1)))
+    if ahead:
+        limits.append(limit(ONE_PANEL, "pm pn", lambda tiles, panels: (tiles > 1) & (panels > 1)))
     if asking:
         few = min(steps[0], MOST_ASKED)
         whole = ceil_div(ceil_div(op.axis(roles.n or "").extent, width), device.units)

@@ -3,13 +3,15 @@
 import re
 from dataclasses import replace
 from itertools import product
+from math import prod
 
 import numpy as np
 import pytest
 
 import rollergen as rg
 from rollergen.construct.choose import program_of
-from rollergen.construct.serial_space import exact, structures
+from rollergen.construct.ledger import Ledger
+from rollergen.construct.serial_space import exact, made_of, structures
 from rollergen.construct.variants import variants
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
@@ -19,12 +21,14 @@ from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.loops import panel_part
 from rollergen.program.model import predict_stage, price_batch, price_stages
-from rollergen.program.rprogram import SERIAL
+from rollergen.program.rprogram import SERIAL, UNROLL
 from rollergen.tile.rules import AlignmentRules
+from tests.agreement.readers import device
 from tests.lower.devices import DEVICES
 from tests.program.hand_devices import AVX512
 
 RULES = AlignmentRules()
+QUANTIZED = rg.BuildOptions(quantize_activations=True)
 M, N, K = 40, 200, 24
 EXPRESSION = rg.ops.matmul(rg.tensor("A", (M, K)), rg.tensor("B", (K, N)), name="C")
 
@@ -109,6 +113,37 @@ def test_the_last_panel_of_a_block_of_channels_asks_for_the_first_one_of_the_nex
     check(made, AVX512)
     panel, block = 32 * 9 * 32, 32 * 9 * 32 // blocks
     assert set(range(0, 2 * panel, 16)) - asked_of_weights(made) == set(range(0, block, 16))
+
+
+def test_few_rows_of_words_are_built_in_tiles_that_the_model_takes_for_their_panels_alone():
+    """Of tiles that ask for nothing it takes smaller ones: their steps wait less for the translation of addresses."""
+    rows = {}
+    for prefetch in (True, False):
+        options = replace(QUANTIZED, shapes=rg.CodeShapes(prefetch=prefetch))
+        (made,) = rg.construct(words_of_weights(8), device("cpu"), top_k=1, options=options)
+        stage = made.stages[-1]
+        rows[prefetch] = prod(loop.extent for loop in stage.loops if loop.axis == "i0" and loop.kind == UNROLL)
+        assert (panel_part(stage) is not None) == prefetch
+        check(made, device("cpu"))
+    assert rows[True] > rows[False]
+
+
+@pytest.mark.parametrize("rows", [2, 20, 42])
+def test_drafts_that_ask_for_panels_are_priced_as_they_are_built(rows):
+    spec = device("cpu")
+    (made,) = rg.construct(words_of_weights(rows), spec, top_k=1, options=QUANTIZED)
+    every = [one for variant in variants(made.stages[-1].op, spec) for one in structures(variant, spec, RULES)]
+    ahead = [one.asking_for_panels() for one in every if one.shares_words_of_few_rows]
+    drafts = made_of(ahead, 4, 20, spec, RULES, Ledger())
+    assert drafts
+    for _, one in drafts:
+        assert panel_part(one.own[0]) is not None and one.variant.endswith("next panel prefetched")
+        assert one.seconds == pytest.approx(price_stages(list(one.own), spec).seconds[0], rel=1e-5)
+
+
+def words_of_weights(rows):
+    q, s = rg.tensor("q", (4096, 4096), "int8", constant=True), rg.tensor("s", (4096, 128), constant=True)
+    return rg.ops.linear(rg.tensor("x", (rows, 4096)), rg.ops.dequantize(q, s, 0, axis=1, block_size=32))
 
 
 def asked_of_weights(made):
