@@ -302,7 +302,7 @@ def test_arguments_and_results_that_are_no_tensors_are_those_of_the_example():
 
 def test_a_tensor_in_place_of_none_is_refused():
     ours = compiled(Scaled().eval(), torch.ones(3), 2, "y", None)
-    with pytest.raises(ArgumentError, match="offset of Scaled is a torch.Tensor .* expected None"):
+    with pytest.raises(ArgumentError, match=r"offset of Scaled is a torch.Tensor .* expected None"):
         ours(torch.ones(3), 2, "y", torch.ones(3))
 
 
