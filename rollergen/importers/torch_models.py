@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +17,10 @@ from rollergen.importers.dims import Named, dims_of, numbers
 from rollergen.importers.graph import Network, SizedNetwork, Value, identifier
 from rollergen.importers.torch_calls import Call, Reference, folded, node, taken_apart, text_of
 from rollergen.runtime.interop import to_torch, view
+
+
+_TRACING = threading.RLock()
+"""Torch traces one model at a time: its modes are those of the whole process."""
 
 
 def is_module(model: object) -> bool:
@@ -51,7 +56,7 @@ def exported(model: Any, example_inputs: Any, dynamic_shapes: Any = None) -> Any
         )
     arguments = example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     tensors = torch.utils._pytree.tree_map(_as_tensor, tuple(arguments))
-    with torch.no_grad(), warnings.catch_warnings():
+    with _TRACING, torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch about itself
         try:
             return torch.export.export(model, tensors, dynamic_shapes=dynamic_shapes)
@@ -118,7 +123,7 @@ def _decomposed(program: Any, title: str) -> Any:
 
     stay = {*TABLE, "multilabel_margin_loss_forward"}  # torch 2.13 decomposes it into sums over its padding, too
     known = torch.export.default_decompositions()
-    with warnings.catch_warnings():
+    with _TRACING, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         try:
             return program.run_decompositions({one: how for one, how in known.items() if one._opname not in stay})

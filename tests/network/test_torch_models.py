@@ -1,5 +1,6 @@
 """Models of torch, compiled: their results are torch's, nested and of the kind that went in."""
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -279,6 +280,13 @@ def test_the_first_layer_beyond_its_bound_is_named():
         CheckFailedError, match=r"linear_1 \(linear\): \d+ of \d+ compared elements of linear_1 are wrong"
     ):
         ours.check(x)
+
+
+def test_threads_may_compile_at_the_same_time():
+    nets, x = [seeded(lambda: nn.Sequential(nn.Linear(6, 8 + n), nn.ReLU())) for n in range(4)], torch.randn(3, 6)
+    with ThreadPoolExecutor(4) as pool:
+        for net, ours in zip(nets, pool.map(lambda net: compiled(net, x), nets), strict=True):
+            torch.testing.assert_close(ours(x), net(x).detach())
 
 
 class Scaled(nn.Module):
