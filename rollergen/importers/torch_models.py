@@ -18,7 +18,6 @@ from rollergen.importers.graph import Network, SizedNetwork, Value, identifier
 from rollergen.importers.torch_calls import Call, Reference, folded, node, taken_apart, text_of
 from rollergen.runtime.interop import to_torch, view
 
-
 _TRACING = threading.RLock()
 """Torch traces one model at a time: its modes are those of the whole process."""
 
