@@ -13,7 +13,7 @@ import onnx.inliner
 from rollergen.errors import ArgumentError, ShapeError
 from rollergen.importers.dims import Named
 from rollergen.importers.folding import norm_folded
-from rollergen.importers.graph import Value
+from rollergen.importers.graph import Value, leaves_by_name
 from rollergen.importers.onnx_operators import TABLE
 from rollergen.importers.refusals import OPERATORS
 
@@ -30,7 +30,7 @@ def check(graph: onnx.GraphProto, title: str) -> None:
 
 
 def inputs_of(graph: onnx.GraphProto, example_inputs: Any, title: str) -> tuple[Value, ...]:
-    """The inputs that are no weights, with the shapes of the examples where there are such.
+    """The inputs that are no weights, with the shapes of the examples, in their order or by name, where there are such.
 
     Raises ArgumentError or ShapeError for examples that are missing or do not fit, and for an input that is no tensor.
     """
@@ -38,7 +38,10 @@ def inputs_of(graph: onnx.GraphProto, example_inputs: Any, title: str) -> tuple[
     infos = [info for info in graph.input if info.name not in weights]
     if example_inputs is None:
         return tuple(_input(info, None, title) for info in infos)
-    examples = example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    if isinstance(example_inputs, Mapping):
+        examples = leaves_by_name("example_inputs", [info.name for info in infos])((), example_inputs)
+    else:
+        examples = list(example_inputs) if isinstance(example_inputs, (tuple, list)) else [example_inputs]
     if len(examples) != len(infos):
         wanted = ", ".join(info.name for info in infos)
         raise ArgumentError(f"example_inputs has {len(examples)} arrays; expected one for each of {title}'s: {wanted}")
@@ -77,6 +80,10 @@ def _input(
         raise ArgumentError(f"input {info.name} of {title} is of {kind}; expected tensors")
     fixed = info.type.tensor_type
     dims = [d.dim_value if d.HasField("dim_value") else _extent(d.dim_param, sizes) for d in fixed.shape.dim]
+    if not fixed.HasField("shape"):  # of any number of axes
+        if example is None:
+            raise ArgumentError(f"input {info.name} of {title} has no shape; expected example_inputs, which have one")
+        dims = list(example)
     text = f"({', '.join(map(str, dims))})"
     if example is None and not all(isinstance(d, int) for d in dims):
         name = next(d for d in dims if isinstance(d, str))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,11 +11,15 @@ import numpy as np
 
 from rollergen.errors import ArgumentError, shown
 from rollergen.expr.dims import Dim
+from rollergen.hal.dataclass import dataclass
 from rollergen.importers.aten import TABLE
 from rollergen.importers.dims import Named, dims_of, numbers
 from rollergen.importers.graph import Network, SizedNetwork, Value, identifier
 from rollergen.importers.torch_calls import Call, Reference, folded, node, taken_apart, text_of
 from rollergen.runtime.interop import to_torch, view
+
+_TRACING = threading.RLock()
+"""Torch traces one model at a time: its modes are those of the whole process."""
 
 
 def is_module(model: object) -> bool:
@@ -50,7 +55,7 @@ def exported(model: Any, example_inputs: Any, dynamic_shapes: Any = None) -> Any
         )
     arguments = example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     tensors = torch.utils._pytree.tree_map(_as_tensor, tuple(arguments))
-    with torch.no_grad(), warnings.catch_warnings():
+    with _TRACING, torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch about itself
         try:
             return torch.export.export(model, tensors, dynamic_shapes=dynamic_shapes)
@@ -117,7 +122,7 @@ def _decomposed(program: Any, title: str) -> Any:
 
     stay = {*TABLE, "multilabel_margin_loss_forward"}  # torch 2.13 decomposes it into sums over its padding, too
     known = torch.export.default_decompositions()
-    with warnings.catch_warnings():
+    with _TRACING, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         try:
             return program.run_decompositions({one: how for one, how in known.items() if one._opname not in stay})
@@ -128,7 +133,7 @@ def _decomposed(program: Any, title: str) -> Any:
 def _symbols(program: Any) -> dict[str, tuple[str, Any]]:
     """The symbols of the inputs' extents, by names made of where they stand first, and these places in words."""
     found: dict[Any, tuple[str, str]] = {}
-    inputs = set(program.graph_signature.user_inputs)
+    inputs = set(_of_calls(program.graph_signature.input_specs))
     extents = [
         (extent.node.expr, f"{one.name}_{axis}", f"dimension {axis} of input {one.name}")
         for one in program.graph.nodes
@@ -177,7 +182,8 @@ def _network(program: Any, title: str, sizes: Mapping[Any, int]) -> Network:
     for one in program.graph.nodes:
         if one.op == "call_function":
             graph.add(one)
-    results = [graph.names.get(one, one) for one in signature.user_outputs if isinstance(one, str)]
+    takes, gives = _of_calls(signature.input_specs), _of_calls(signature.output_specs)
+    results = [graph.names.get(one, one) for one in gives if isinstance(one, str)]
     calls = [one for call in graph.calls for one in taken_apart(call, graph.constants)]
     for one in results:
         if one in graph.known:
@@ -185,7 +191,6 @@ def _network(program: Any, title: str, sizes: Mapping[Any, int]) -> Network:
     calls, constants, results = folded(calls, graph.constants, results)
     flatten, unflatten = torch.utils._pytree.tree_flatten, torch.utils._pytree.tree_unflatten
     wanted, made_of = program.call_spec.in_spec, program.call_spec.out_spec
-    takes, gives = signature.user_inputs, signature.user_outputs  # properties that take a tenth of a millisecond
     plain = {torch.Tensor, np.ndarray}
     flat = wanted == flatten(((0,) * len(takes), {}))[1] and all(isinstance(one, str) for one in takes)
 
@@ -195,13 +200,19 @@ def _network(program: Any, title: str, sizes: Mapping[Any, int]) -> Network:
         found, spec = flatten((arguments, dict(named)))
         if spec != wanted:
             given = _spelled(unflatten([_Word(type(one).__name__) for one in found], spec))
-            like = f"{title}({_spelled(unflatten([_Word(one) for one in takes], wanted))})"
+            like = f"{title}({_spelled(unflatten([_Word(str(one)) for one in takes], wanted))})"
             raise ArgumentError(f"{title}({given}) is not nested as its example inputs; expected {like}")
+        for one, want in zip(found, takes, strict=True):
+            if isinstance(want, _Fixed) and (type(one), one) != (type(want.value), want.value):
+                raise ArgumentError(
+                    f"{want.name} of {title} is {shown(one)}; expected {want}, as its example input (rg.compile with "
+                    "another one makes a model for it)"
+                )
         return [one for one, name in zip(found, takes, strict=True) if isinstance(name, str)]
 
     def nested(arrays: Sequence[Any]) -> Any:
         made = iter(arrays)
-        return unflatten([next(made) if isinstance(one, str) else one for one in gives], made_of)
+        return unflatten([one.value if isinstance(one, _Fixed) else next(made) for one in gives], made_of)
 
     inputs = tuple(graph.values[one] for one in takes if isinstance(one, str))
     return Network(
@@ -214,6 +225,23 @@ def _network(program: Any, title: str, sizes: Mapping[Any, int]) -> Network:
         nested=nested,
         text=lambda: text_of(inputs, calls, constants, results),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """An argument or a result that is no tensor, and the same in each call."""
+
+    name: str
+    value: Any
+
+    def __str__(self) -> str:
+        return shown(self.value)
+
+
+def _of_calls(specs: Sequence[Any]) -> tuple[str | _Fixed, ...]:
+    """What each call takes or gives, by torch's ``specs``: the names of tensors, and what else."""
+    given = [one.arg for one in specs if one.kind.name in ("USER_INPUT", "USER_OUTPUT")]
+    return tuple(_Fixed(one.name, one.value) if hasattr(one, "value") else one.name for one in given)
 
 
 def _refuse_numbers(program: Any, title: str) -> None:

@@ -48,7 +48,8 @@ def compile(
         is compiled and at the first call, not after.
     example_inputs
         A tuple with the arguments of one call of the module, tensors or arrays: their shapes and dtypes are the
-        compiled model's.  An exported program has its own, and so has an ONNX model whose extents are all numbers.
+        compiled model's.  Of an ONNX model arrays in the order of its inputs or a dictionary by their names: their
+        shapes count.  An exported program has its own, and so has an ONNX model whose extents are all numbers.
     dims
         Of an ONNX model: for each extent with a name (``dim_param``) its range (low, high), an `rg.dim`, or a number.
         An exported program with dynamic shapes has its own ranges; ``dims`` narrows them, of x_0, dimension 0 of its

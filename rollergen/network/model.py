@@ -133,7 +133,8 @@ class Model:
         for value, leaf in zip(self._network.inputs, leaves, strict=True):
             array = seen(leaf, value.name, where)
             if array.dtype != numpy_dtype(value.dtype):
-                raise DtypeError(f"{value.name} has dtype {array.dtype.name}; expected {value.dtype}: {where}")
+                kind = array.dtype.name if array.dtype.isnative else array.dtype.str
+                raise DtypeError(f"{value.name} has dtype {kind}; expected {value.dtype}: {where}")
             if array.shape != value.shape:
                 raise ShapeError(
                     f"{value.name} has shape {array.shape}; expected {value.shape}, {self._told}: {where}"

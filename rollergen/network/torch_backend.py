@@ -71,7 +71,9 @@ _ROOM, _LEAST = 8, 64
 
 
 _SIZES: dict[Any, list[Any]] = {}
-"""For which shapes of its inputs each code was compiled (`_code`)."""
+"""For which shapes of its inputs each code was compiled (`_code`), since dynamo was reset, which then counts anew."""
+
+backend.reset = _SIZES.clear  # type: ignore[attr-defined]  # torch._dynamo.reset calls it
 
 
 class _Graph:

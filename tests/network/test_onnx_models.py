@@ -183,6 +183,31 @@ def test_example_inputs_say_extents_that_are_not_fixed():
         rg.compile(proto, (weights(3, 5),), "v100")
 
 
+def test_example_inputs_may_be_named():
+    proto = model([("Sub", "a b", "y", {})], [("a", FLOAT, ["n"]), ("b", FLOAT, ["m"])], [("y", FLOAT, ["n"])])
+    ours = rg.compile(proto, {"b": weights(1), "a": weights(3)}, "cpu", profile=False)
+    assert [one.shape for one in ours.inputs] == [(3,), (1,)]
+    with pytest.raises(ArgumentError, match="called with 0 arrays, a, c; expected one for each of a, b"):
+        rg.compile(proto, {"a": weights(3), "c": weights(1)}, "v100")
+
+
+def test_an_input_of_any_number_of_axes_has_those_of_its_example():
+    proto = model([("Relu", "x", "y", {})], [("x", FLOAT, None)], [("y", FLOAT, None)])
+    ours = rg.compile(proto, (weights(3, 4),), "cpu", profile=False)
+    assert ours(weights(3, 4)).shape == (3, 4)
+    with pytest.raises(ArgumentError, match="input x of net has no shape; expected example_inputs, which have one"):
+        rg.compile(proto, None, "v100")
+
+
+def test_a_model_of_long_names_can_be_saved(tmp_path):
+    """Names that differ in their beginnings alone are kept apart."""
+    a, b = (f"{letter}/{'n' * 300}" for letter in "ab")
+    proto = model([("Sub", f"{a} {b}", "y", {})], [(a, FLOAT, [3]), (b, FLOAT, [3])], [("y", FLOAT, [3])])
+    rg.compile(proto, None, "cpu", profile=False).save(tmp_path / "long")
+    x, y = weights(3), weights(3) + 1
+    assert np.array_equal(rg.load(tmp_path / "long")(x, y), x - y)
+
+
 def test_what_cannot_be_compiled_is_named(tmp_path):
     with pytest.raises(ArgumentError, match=r"model is '.*none\.onnx'; expected a file with an ONNX model"):
         rg.compile(tmp_path / "none.onnx", None, "v100")

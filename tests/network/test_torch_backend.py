@@ -185,6 +185,17 @@ def test_gradients_are_torchs_with_one_warning_for_each_graph(compiled):
         fast(torch.randn(2, 3, 6, 6))
 
 
+def test_modules_before_dynamos_reset_are_not_other_sizes_of_those_after():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for width in (5, 6):
+            torch._dynamo.reset()
+            net = torch.nn.Linear(width, 3).eval()
+            fast, x = torch.compile(net, backend=torch_backend.backend, options={"profile": False}), torch.ones(2, width)
+            torch.testing.assert_close(fast(x), net(x))
+    torch._dynamo.reset()
+
+
 @pytest.mark.parametrize(
     ("options", "parts"),
     [

@@ -1,5 +1,6 @@
 """Models of torch, compiled: their results are torch's, nested and of the kind that went in."""
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -281,11 +282,44 @@ def test_the_first_layer_beyond_its_bound_is_named():
         ours.check(x)
 
 
+def test_threads_may_compile_at_the_same_time():
+    nets, x = [nn.Sequential(nn.Linear(6, 8 + n), nn.ReLU()).eval() for n in range(4)], torch.randn(3, 6)
+    with ThreadPoolExecutor(4) as pool:
+        for net, ours in zip(nets, pool.map(lambda net: compiled(net, x), nets), strict=True):
+            torch.testing.assert_close(ours(x), net(x).detach())
+
+
+class Scaled(nn.Module):
+    def forward(self, x, times, mode="plain", offset=None):
+        return {"of": mode, "times": times, "y": torch.relu(x) * times if offset is None else x + offset}
+
+
+def test_arguments_and_results_that_are_no_tensors_are_those_of_the_example():
+    net, x = Scaled().eval(), torch.randn(3, 6)
+    ours, want = compiled(net, x, 2, "y"), net(x, 2, "y")
+    got = ours(x, 2, "y")
+    assert (got["of"], got["times"]) == ("y", 2)
+    torch.testing.assert_close(got["y"], want["y"])
+    for others, said in (
+        ((3, "y"), "times of Scaled is 3; expected 2"), ((2, "x"), "mode of Scaled is 'x'; expected 'y'"),
+        ((2.0, "y"), "times of Scaled is 2.0; expected 2"), ((True, "y"), "times of Scaled is True; expected 2"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=said):
+            ours(x, *others)
+
+
+def test_a_tensor_in_place_of_none_is_refused():
+    ours = compiled(Scaled().eval(), torch.ones(3), 2, "y", None)
+    with pytest.raises(ArgumentError, match=r"offset of Scaled is a torch.Tensor .* expected None"):
+        ours(torch.ones(3), 2, "y", torch.ones(3))
+
+
 @pytest.mark.parametrize(
     ("call", "error", "parts"),
     [
         (lambda m: m(torch.zeros(3, 7)), ShapeError, ("input", "(3, 7)", "expected (3, 6)", "rg.compile with")),
         (lambda m: m(torch.zeros(3, 6, dtype=torch.float64)), DtypeError, ("float64", "expected float32")),
+        (lambda m: m(np.zeros((3, 6), ">f4")), DtypeError, ("input has dtype >f4", "expected float32")),
         (lambda m: m(torch.zeros(3, 6), 1), ArgumentError, ("Linear(Tensor, int) is", "expected Linear(input)")),
         (lambda m: m([1.0]), ArgumentError, ("Linear([float]) is not nested as", "expected Linear(input)")),
         (lambda m: m(input=torch.zeros(3, 6)), ArgumentError, ("Linear(input=Tensor) is", "expected Linear(input)")),
