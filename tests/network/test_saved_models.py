@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -38,18 +39,39 @@ def test_a_loaded_model_is_saved_and_loaded_again(saved, tmp_path):
     assert np.array_equal(again(x), model(x))
 
 
+def in_python(directory, where, *arguments):
+    """run.py of the directory, where neither rollergen nor ONNX can be imported."""
+    given = f"sys.argv = {['run.py', *map(str, arguments)]}; runpy.run_path({str(directory / 'run.py')!r}, run_name='__main__')"
+    alone = "import sys; sys.modules['rollergen'] = sys.modules['onnx'] = None; import runpy; "
+    return subprocess.run([sys.executable, "-c", alone + given], cwd=where, capture_output=True, text=True, timeout=300)
+
+
 def test_a_directory_runs_without_rollergen(saved, tmp_path):
     model, directory, x = saved
     np.save(tmp_path / "x.npy", x)
-    alone = "import sys; sys.modules['rollergen'] = sys.modules['onnx'] = None; import runpy; "
-    told = lambda *given: subprocess.run(
-        [sys.executable, "-c", f"{alone}sys.argv = {['run.py', *map(str, given)]}; runpy.run_path({str(directory / 'run.py')!r}, run_name='__main__')"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    test = told()
+    test = in_python(directory, tmp_path)
     assert test.returncode == 0 and test.stdout.splitlines()[-1] == "PASSED", test.stderr
-    assert told("--input", tmp_path / "x.npy", "--output", tmp_path / "y.result").returncode == 0
+    assert in_python(directory, tmp_path, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.result").returncode == 0
     np.testing.assert_array_equal(np.load(tmp_path / "y.result"), model(x))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, r"cannot run here: x\.npy cannot be read: .*No such file"),
+        (b"text", r"cannot run here: x\.npy cannot be read: .*pickle"),
+        (np.zeros((1, 3, 6, 6)), r"cannot run here: x is float64\[1, 3, 6, 6\]; expected float32\[1, 3, 6, 6\]"),
+        (np.zeros((1, 3, 6, 6), np.uint16), r"cannot run here: x is uint16\[1, 3, 6, 6\]; expected float32"),
+    ],
+)
+def test_a_file_that_is_no_input_is_named_and_nothing_written(saved, tmp_path, content, told):
+    if isinstance(content, bytes):
+        (tmp_path / "x.npy").write_bytes(content)
+    elif content is not None:
+        np.save(tmp_path / "x.npy", content)
+    refused = in_python(saved[1], tmp_path, "--input", "x.npy", "--output", "y.npy")
+    assert refused.returncode == 2 and re.fullmatch(f"{told}.*\n", refused.stderr)
+    assert not (tmp_path / "y.npy").exists()
 
 
 def in_c(directory, *arguments):

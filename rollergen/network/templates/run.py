@@ -7,7 +7,7 @@
     model = Model()                                 # model(a, b) takes and returns NumPy arrays
     y = model(a)
 
-Exit codes: 0 done, 1 wrong results, 2 cannot run here.
+Exit codes: 0 done, 1 wrong results, 2 cannot run here, or not with these files.
 """
 
 import argparse
@@ -50,8 +50,9 @@ class Model:
         if len(arrays) != len(inputs):
             raise TypeError(f"{len(arrays)} arrays given, expected {len(inputs)}: {[one['name'] for one in inputs]}")
         values = dict(self.weights)
-        for one, array in zip(inputs, arrays, strict=True):
-            if list(array.shape) != one["shape"] or array.dtype.name not in (one["dtype"], "uint16"):
+        for one, array in zip(inputs, map(np.asarray, arrays), strict=True):
+            stored_as = ("bfloat16", "uint16") if one["dtype"] == "bfloat16" else (one["dtype"],)
+            if list(array.shape) != one["shape"] or array.dtype.name not in stored_as:
                 wanted = f"{one['dtype']}{one['shape']}"
                 raise TypeError(f"{one['name']} is {array.dtype}{list(array.shape)}; expected {wanted}")
             values[one["name"]] = array
@@ -67,6 +68,25 @@ def weight(content, described):
     return np.frombuffer(content, dtype, count, described["offset"]).reshape(described["shape"])
 
 
+def loaded(path):
+    """The array of a .npy file.  ValueError, which names the file, for anything else."""
+    try:
+        array = np.load(path)
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{path} holds several arrays; expected one, a .npy file")
+    return array
+
+
+def called(model, inputs, output):
+    """One call of the model with the arrays of files; writes what it returns."""
+    results = model(*map(loaded, inputs))
+    several = isinstance(results, tuple)
+    with open(output or f"result.np{'z' if several else 'y'}", "wb") as file:
+        (np.savez if several else np.save)(file, *(results if several else (results,)))
+
+
 def main():
     parser = argparse.ArgumentParser(description="Runs the model saved in this directory, or tests its kernels.")
     parser.add_argument("--input", action="append", default=[], metavar="FILE", help="a .npy file for each input")
@@ -74,15 +94,12 @@ def main():
     options = parser.parse_args()
     try:
         model = Model()
-    except RuntimeError as error:  # CannotRun of a launcher
+        if options.input:
+            called(model, options.input, options.output)
+            return 0
+    except (OSError, RuntimeError, TypeError, ValueError) as error:  # RuntimeError: CannotRun of a launcher
         print(f"cannot run here: {error}", file=sys.stderr)
         return 2
-    if options.input:
-        results = model(*map(np.load, options.input))
-        several = isinstance(results, tuple)
-        with open(options.output or f"result.np{'z' if several else 'y'}", "wb") as file:
-            (np.savez if several else np.save)(file, *(results if several else (results,)))
-        return 0
     passed = True
     for folder, launcher in model.launchers.items():
         lines, right = launcher.self_test(launcher.Kernel(folder), folder)
