@@ -189,6 +189,6 @@ int main(int count, char **arguments) {
         write_array(files[COUNT(INPUTS) + o], value, contents);
         free(contents);
     }
-    printf("%.4g us (%s time of one call)\n", seconds * 1e6, clock_told);
+    printf("%.4g us (%s time of the first call)\n", seconds * 1e6, clock_told);
     return 0;
 }
