@@ -116,11 +116,11 @@ def panel_part(stage: Stage) -> PanelPart | None:
     """How the iterations inside a loop that is prefetched share the next panel; None: as rows are fetched.
 
     Of the one reduction of a stage whose accumulators lie inside serial loops along two axes and whose steps are
-    serial: at each step every iteration of the inner of them asks for as many vectors, of all unrolled taps, as make up
-    all of it.  Vectors lie along the axis of the outer, or along the reduction: then a panel is as many rows, all of
-    which are asked for by every iteration, for what is asked for while too much is in flight is dropped.  (One core of
-    a Zen 4, none, each row once, each by all: 8 rows times 4096 rows of 4096 7.7, 4.9, 4.0 ms, 16 times 3072 of 768
-    1.10, .71, .73 ms.)"""
+    serial: at each step every iteration of the inner of them asks for as many vectors, of all that are written out, as
+    make up all of it.  Vectors lie along the axis of the outer, or along the reduction: then a panel is as many rows,
+    all of which are asked for by every iteration, for what is asked for while too much is in flight is dropped.  (One
+    core of a Zen 4, none, each row once, each by all: 8 rows times 4096 rows of 4096 7.7, 4.9, 4.0 ms, 16 times 3072 of
+    768 1.10, .71, .73 ms.)"""
     p, reductions = stage.prefetch, stage.op.reductions
     if p < 0 or len(reductions) != 1:
         return None
@@ -136,17 +136,11 @@ def panel_part(stage: Stage) -> PanelPart | None:
     depth = max(steps) + 1
     if not stage.accumulator.at_loop < depth <= vectors[0]:
         return None
-    taps = [q for q in range(depth, len(stage.loops)) if _is_tap(stage, q)]
-    count, tiles = prod(stage.loops[q].extent for q in (*taps, *vectors)), stage.loops[inner[0]].extent
+    inside = range(depth, len(stage.loops))
+    written_out = [q for q in inside if stage.loops[q].kind == UNROLL and roles[stage.loops[q].axis] == "reduce"]
+    count, tiles = prod(stage.loops[q].extent for q in (*written_out, *vectors)), stage.loops[inner[0]].extent
     each = -(-count // tiles) if lanes[0].axis == axis else count
-    return PanelPart(inner[0], (*taps, *vectors), depth, each)
-
-
-def _is_tap(stage: Stage, p: int) -> bool:
-    """Whether the loop is an unrolled one over all of an axis that is summed up, in every program of a batch."""
-    loop = stage.loops[p]
-    axis = stage.op.axis(loop.axis)
-    return loop.kind == UNROLL and axis.role == "reduce" and bool(np.all(loop.extent == axis.extent))
+    return PanelPart(inner[0], (*written_out, *vectors), depth, each)
 
 
 def shared_panels(stage: Stage) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from rollergen.program.loops import panel_part
 from rollergen.program.model import predict_stage, price_batch, price_stages
 from rollergen.program.rprogram import SERIAL, UNROLL
 from rollergen.tile.rules import AlignmentRules
-from tests.agreement.readers import device
+from tests.agreement.readers import device, run_opencl, small_integers
 from tests.lower.devices import DEVICES
 from tests.program.hand_devices import AVX512
 
@@ -146,15 +146,37 @@ def words_of_weights(rows):
     return rg.ops.linear(rg.tensor("x", (rows, 4096)), rg.ops.dequantize(q, s, 0, axis=1, block_size=32))
 
 
-def asked_of_weights(made):
+def test_steps_that_are_written_out_ask_for_all_of_the_next_panel_of_each_factor():
+    """Two sums share eight steps, which have no loop: the tiles ask for the vectors of all eight."""
+    x, g, u = rg.tensor("x", (20, 64)), *(rg.tensor(name, (64, 96), constant=True) for name in "gu")
+    gated = rg.ops.mul(rg.ops.silu(rg.ops.matmul(x, g)), rg.ops.matmul(x, u))
+    graph = canonicalize(gated, seconds=lambda graph, at_most: len(graph.tensor_ops))
+    (op,) = graph.tensor_ops
+    every = [one for variant in variants(op, AVX512) for one in structures(variant, AVX512, RULES)]
+    structure = next(one for one in every if one.order == "ji" and one.vectors == 2 and len(one.packed) == 2)
+    one = exact(structure, structure.plan(4, 64, 5, 3), AVX512, RULES)
+    made = program_of(graph, AVX512, (replace(one, own=(replace(one.own[0], prefetch=0),)),)).program
+    check(made, AVX512)
+    panel = 64 * 32
+    for name in ("g_packed", "u_packed"):
+        assert asked_of_weights(made, name) >= set(range(panel, 3 * panel, 16))
+    plain = replace(made, stages=(*made.stages[:-1], replace(made.stages[-1], prefetch=-1)))
+    arrays = small_integers(made)
+    got, want = (run_opencl(one, arrays, DEVICES["cpu"])["out"] for one in (made, plain))
+    assert (got == want).all()
+    assert interpret(made, arrays, AVX512).traffic == interpret(plain, arrays, AVX512).traffic
+
+
+def asked_of_weights(made, name="w_packed"):
     """Offsets within the packed weights that the program asks for, into the first cache, in elements."""
     text = emit(made, DEVICES["cpu"]).text
-    body = re.search(r"const float \*w_packed_at = w_packed \+ (.*?);", text)[1]
-    offsets = re.findall(r"__builtin_prefetch\(.*?\(w_packed(?:_at)? \+ (.*)\), 0, 3\);", text)
+    begins = dict(reversed(re.findall(rf"const float \*({name}\w*) = {name} \+ (.*?);", text)))
+    asked = re.findall(rf"__builtin_prefetch\(.*?\(({name}\w*) \+ (.*)\), 0, 3\);", text)
+    offsets = [f"({begins.get(pointer, 0)}) + ({offset})" for pointer, offset in asked]
     loops = {name: int(extent) for name, extent in re.findall(r"for \(int (\w+) = 0; \1 < (\d+);", text)}
-    names = sorted(set(re.findall(r"[a-z]+\d+", " ".join((body, *offsets)))))
+    names = sorted(set(re.findall(r"\b[a-z]+\d+(?:_\d*)?", " ".join(offsets))))
     places = [dict(zip(names, at, strict=True)) for at in product(*(range(loops[name]) for name in names))]
-    return {eval(f"({body}) + ({one})".replace("/", "//"), {}, at) for at in places for one in offsets}
+    return {eval(one.replace("/", "//"), {}, at) for at in places for one in offsets}
 
 
 @pytest.mark.parametrize(("images", "groups"), [(1, 1), (3, 1), (1, 4), (3, 2)])
