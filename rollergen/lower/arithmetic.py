@@ -6,9 +6,10 @@ the compiler); max and min propagate NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, reduce
+from itertools import zip_longest
 from math import isnan
 from typing import TYPE_CHECKING
 
@@ -110,6 +111,8 @@ def _computed(out: Writer, scope: Scope, value: Value, repeated: Shared) -> Expr
             return maths.exp_below(out, of(value.x))
         case Unary():
             return _unary(out, value.op, of(value.x), register_dtype(value.dtype))
+        case Binary(op="add") if chains := _chains(value):
+            return _in_rounds(out, chains, register_dtype(value.dtype), of)
         case Binary():
             a, b = of(value.a), of(value.b)
             a, b = (b, a) if _lanes_share_first(scope, value) else (a, b)
@@ -121,6 +124,42 @@ def _computed(out: Writer, scope: Scope, value: Value, repeated: Shared) -> Expr
             table = None if nibbles is None else _from_table(of(nibbles[0]), nibbles[1])
             return cast(out, of(value.x), value.dtype) if table is None else table
     raise ProgramError(f"{type(value).__name__} is no value that can be lowered")
+
+
+_LONG = 4
+"""Terms of a chain of additions at least that is computed side by side with others."""
+
+
+def _chains(value: Binary) -> list[list[Value]] | None:
+    """The terms of several long chains of additions that are added up one after the other; None of others."""
+    if len(_terms(value.b)) < _LONG:  # asked of each addition of a chain
+        return None
+    first = _terms(value)
+    last = next((n for n, one in enumerate(first) if len(_terms(one)) >= _LONG), len(first))
+    rest = [_terms(one) for one in first[last:]]
+    return [first[:last], *rest] if last >= _LONG and rest and min(map(len, rest)) >= _LONG else None
+
+
+def _terms(value: Value) -> list[Value]:
+    """Of one chain of additions: its first term, and what each of them adds."""
+    terms: list[Value] = []
+    while isinstance(value, Binary) and value.op == "add":
+        terms.append(value.b)
+        value = value.a
+    return [value, *reversed(terms)]
+
+
+def _in_rounds(out: Writer, chains: Sequence[Sequence[Value]], dtype: str, of: Callable[[Value], Expr]) -> Expr:
+    """The sum of chains as it is defined, but one term of each after the other: compilers keep that order, and a core,
+    which looks ahead a few hundred instructions, finds additions that do not wait for each other.  (A row times 4096 x
+    4096 weights of 4 bits on one core of a Zen 5: 259 us, 280 chain after chain.)"""
+    added = lambda a, b: _binary(out, "add", a, b, dtype)
+    sums: dict[int, Expr] = {}
+    for terms in zip_longest(*chains):
+        for number, term in enumerate(terms):
+            if term is not None:
+                sums[number] = out.atom("chain", added(sums[number], of(term)) if number in sums else of(term))
+    return reduce(added, sums.values())
 
 
 def _from_table(word: Expr, less: int) -> Expr | None:
