@@ -186,8 +186,9 @@ def _shortest_step(op: TensorOp, axis: str) -> int:
 def _panels(variant: Variant, device: Device, rules: AlignmentRules, lanes: int, small: Tile, outer: Tile) -> Sizes:
     op, roles = variant.op, variant.roles
     n, extent = roles.n or "", op.axis(roles.k).extent
-    rm, rn = small[roles.m] if roles.m else 1, max(1, small[n] // lanes)
-    pm, pn = ceil_div(outer[roles.m], rm) if roles.m else 1, ceil_div(outer[n], rn * lanes)
+    columns = op.axis(n).extent  # may be fewer than a vector that tiles grow by, and have narrower ones
+    rm, rn = small[roles.m] if roles.m else 1, max(1, min(small[n] // lanes, ceil_div(columns, lanes)))
+    pm, pn = ceil_div(outer[roles.m], rm) if roles.m else 1, ceil_div(min(outer[n], columns), rn * lanes)
     step = max(outer[roles.k], _shortest_step(op, roles.k))
     return {"rm": rm, "rn": rn, "tm": 1, "tn": 1, "pm": pm, "pn": pn, "kc": min(step, extent)}
 

@@ -19,6 +19,7 @@ from rollergen.program.check import check
 from rollergen.space.contraction import thread_tiles
 from rollergen.space.rules import aligned_points, aligned_tiles
 from rollergen.tile.rules import AlignmentRules
+from tests.program.hand_devices import AVX512
 
 RULES = AlignmentRules()
 t = rg.tensor
@@ -67,6 +68,14 @@ def test_of_a_cpus_structures_growth_leaves_tiles_in_some():
     grown = [rows_of(grid(one, device, RULES, Ledger(), "grow")) for one in structures(variant, device, RULES)]
     every = [rows_of(grid(one, device, RULES, Ledger())) for one in structures(variant, device, RULES)]
     assert any(grown) and all(few <= many for few, many in zip(grown, every, strict=True))
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 5, 7])
+def test_tiles_grow_where_columns_are_fewer_than_a_vector(columns):
+    """Such have narrower vectors; growth began with whole ones, and left no tile."""
+    product = rg.ops.matmul(t("A", (5, 33)), t("B", (33, columns)))
+    (grown,) = construct(canonicalize(product), AVX512, rg.BuildOptions(search="grow"), 1)
+    check(grown.program, AVX512)
 
 
 def test_both_strategies_keep_a_ledger():

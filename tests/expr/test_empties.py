@@ -38,6 +38,9 @@ CASES = {
     "border cut away": (lambda: ops.pad(G, (-1, -2)), lambda d: np.zeros((2, 0))),
     "rolled": (lambda: ops.roll(E, 1, 0), lambda d: np.zeros((0, 3))),
     "softmax": (lambda: ops.softmax(F, 1), lambda d: np.zeros((2, 0))),
+    "attention by nothing": (
+        lambda: ops.scaled_dot_product_attention(F, F, G), lambda d: np.broadcast_to(d["G"].mean(0), (2, 3)),
+    ),
     "no ids": (lambda: rg.take(G, ops.cast(rg.tensor("I", (0,)), "int32")), lambda d: np.zeros((0, 3))),
     "no ids of several axes": (
         lambda: ops.gather(G, 0, rg.tensor("J", (4, 0, 1), "int64")), lambda d: np.zeros((4, 0, 1)),

@@ -60,6 +60,7 @@ def test_a_directory_runs_without_rollergen(saved, tmp_path):
     [
         (None, r"cannot run here: x\.npy cannot be read: .*No such file"),
         (b"text", r"cannot run here: x\.npy cannot be read: .*pickle"),
+        (b"PK\x03\x04 half an archive", r"cannot run here: x\.npy cannot be read: File is not a zip file"),
         (np.zeros((1, 3, 6, 6)), r"cannot run here: x is float64\[1, 3, 6, 6\]; expected float32\[1, 3, 6, 6\]"),
         (np.zeros((1, 3, 6, 6), np.uint16), r"cannot run here: x is uint16\[1, 3, 6, 6\]; expected float32"),
     ],

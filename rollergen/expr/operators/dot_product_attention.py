@@ -29,10 +29,10 @@ def scaled_dot_product_attention(
     """``softmax(query @ key^T * scale) @ value``: (..., M, D), (..., N, D) and (..., N, E) into (..., M, E).
 
     Leading axes (batch, heads) broadcast; with `enable_gqa` several heads (axis -3) of the query share one of key and
-    value.  `scale` is 1 / sqrt(D) unless given; `is_causal` lets row m see the keys 0 to m only; `attn_mask`
-    (..., M, N) is added to the scores, or (bool) says which are seen: a row that sees none is 0.  Scores are summed
-    and kept in the accumulator's dtype; the weights, as torch's, are rounded to that of `value`: both products are of
-    operands that matrix units take.
+    value.  `scale` is 1 / sqrt(D) unless given (where D is 0, all scores are); `is_causal` lets row m see the keys 0 to
+    m only; `attn_mask` (..., M, N) is added to the scores, or (bool) says which are seen: a row that sees none is 0.
+    Scores are summed and kept in the accumulator's dtype; the weights, as torch's, are rounded to that of `value`: both
+    products are of operands that matrix units take.
 
     >>> import rollergen as rg
     >>> q, k, v = (rg.tensor(n, (8, 16, 4)) for n in "qkv")
@@ -50,7 +50,7 @@ def scaled_dot_product_attention(
     heads = lambda shape: (*shape[:-1], shape[-1] * shared) if shared > 1 else shape
     leads = ((query, query.shape[:-2]), *((t, heads(t.shape[:-2])) for t in (key, value)))
     (m, depth), n, e = query.shape[-2:], key.shape[-2], value.shape[-1]
-    factor = 1 / math.sqrt(depth) if scale is None else number(scale, "attention", "scale")
+    factor = 1 / math.sqrt(max(int(depth), 1)) if scale is None else number(scale, "attention", "scale")
     flag(is_causal, "attention", "is_causal")
     wide = accumulator_dtype(query.dtype)
     d, s = rg.reduce_axis("d", depth), rg.reduce_axis("s", n)
