@@ -43,10 +43,11 @@ from rollergen.tile.rules import ITEMSIZE, AlignmentRules, main_instruction, pad
 
 _VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
 _FEW_ROWS = 3 * MOST_ROWS
-"""So many rows at most times weights in words wait for these, and large tiles gain where they ask for the next panel
-alone: such tiles are drafted for themselves.  (Words of four weights, 4096 x 4096, one core of a Zen 5, us before and
-since: 4 bits, 8 rows 505 and 450, 16 rows 972 and 892; 8 bits, 8 rows 800 and 650, 16 rows 1522 and 1058, 32 rows 2259
-and 2008.  In float32, 8 rows 2690 and 2060, but 4 rows of 2048 times 8192 1990 and 2500, as another tile is not timed.)
+"""Products of up to so many rows with weights in words wait for the weights.  Large tiles are quick there if they ask
+for the next panel, and only then: such tiles are drafted for themselves.  (Words of four weights, 4096 x 4096, one core
+of a Zen 5, us before and since: 4 bits, 8 rows 505 and 450, 16 rows 972 and 892; 8 bits, 8 rows 800 and 650, 16 rows
+1522 and 1058, 32 rows 2259 and 2008.  In float32, 8 rows 2690 and 2060, but 4 rows of 2048 times 8192 1990 and 2500, as
+another tile is not timed.)
 """
 
 
