@@ -203,7 +203,7 @@ def _network(program: Any, title: str, sizes: Mapping[Any, int]) -> Network:
             like = f"{title}({_spelled(unflatten([_Word(str(one)) for one in takes], wanted))})"
             raise ArgumentError(f"{title}({given}) is not nested as its example inputs; expected {like}")
         for one, want in zip(found, takes, strict=True):
-            if isinstance(want, _Fixed) and (type(one), one) != (type(want.value), want.value):
+            if isinstance(want, _Fixed) and (type(one), repr(one)) != (type(want.value), repr(want.value)):  # NaN, -0.0
                 raise ArgumentError(
                     f"{want.name} of {title} is {shown(one)}; expected {want}, as its example input (rg.compile with "
                     "another one makes a model for it)"

@@ -308,6 +308,20 @@ def test_arguments_and_results_that_are_no_tensors_are_those_of_the_example():
             ours(x, *others)
 
 
+class Factor(nn.Module):
+    def forward(self, x, times):
+        return torch.relu(x) * times
+
+
+@pytest.mark.parametrize(("example", "other"), [("nan", "0.0"), ("0.0", "-0.0")])
+def test_nan_is_itself_as_an_argument_and_zeros_have_signs(example, other):
+    x = torch.ones(3)
+    ours = compiled(Factor().eval(), x, float(example))
+    torch.testing.assert_close(ours(x, float(example)), x * float(example), equal_nan=True)
+    with pytest.raises(ArgumentError, match=rf"times of Factor is {other}; expected {example}"):
+        ours(x, float(other))
+
+
 def test_a_tensor_in_place_of_none_is_refused():
     ours = compiled(Scaled().eval(), torch.ones(3), 2, "y", None)
     with pytest.raises(ArgumentError, match=r"offset of Scaled is a torch.Tensor .* expected None"):
