@@ -101,13 +101,13 @@ class SizedNetwork:
     at: Callable[[Mapping[str, int]], Network]
 
 
-NAME_LENGTH = 100
-"""Of what is kept of a value's name, in characters: its end, which tells most.  Saved kernels take 200."""
+_NAME_LENGTH = 100
+"""Characters of a value's name that are kept: the last ones, which tell most.  Saved kernels take names of 200."""
 
 
 def identifier(name: str, taken: Collection[str | None] = ()) -> str:
     """A name of a tensor, none of `taken`, for that of a value, which may be any text."""
-    made = "".join(c if c.isalnum() and c.isascii() else "_" for c in name[-NAME_LENGTH:])
+    made = "".join(c if c.isalnum() and c.isascii() else "_" for c in name[-_NAME_LENGTH:])
     made = made if made.isidentifier() and not keyword.iskeyword(made) and made not in CALL_WORDS else f"v_{made}"
     while made in taken:
         made += "_"

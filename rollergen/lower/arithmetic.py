@@ -127,7 +127,7 @@ def _computed(out: Writer, scope: Scope, value: Value, repeated: Shared) -> Expr
 
 
 _LONG = 4
-"""Terms of a chain of additions at least that is computed side by side with others."""
+"""Terms, at least, of a chain of additions that takes turns with others."""
 
 
 def _chains(value: Binary) -> list[list[Value]] | None:
@@ -135,9 +135,9 @@ def _chains(value: Binary) -> list[list[Value]] | None:
     if len(_terms(value.b)) < _LONG:  # asked of each addition of a chain
         return None
     first = _terms(value)
-    last = next((n for n, one in enumerate(first) if len(_terms(one)) >= _LONG), len(first))
+    last = next(n for n, one in enumerate(first) if len(_terms(one)) >= _LONG)  # value.b is one
     rest = [_terms(one) for one in first[last:]]
-    return [first[:last], *rest] if last >= _LONG and rest and min(map(len, rest)) >= _LONG else None
+    return [first[:last], *rest] if last >= _LONG and min(map(len, rest)) >= _LONG else None
 
 
 def _terms(value: Value) -> list[Value]:
