@@ -160,7 +160,7 @@ def _without_windows(programs: Sequence[RProgram], device: Device) -> Iterator[t
     """What only programs have whose blocks stage windows."""
     with clean_slate(), patch.object(block_windows, "_reuse", every_read):
         yield "reuse of window elements", seconds(programs, device)
-    with clean_slate(), patch.object(work, "waiting_of", lambda nest, costs: Waiting(0, 0, 0)):
+    with clean_slate(), patch.object(work, "waiting_of", lambda nest, costs: Waiting(0, 0, 0, 0)):
         yield "window elements that wait", seconds(programs, device)
 
 

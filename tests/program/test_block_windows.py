@@ -21,6 +21,7 @@ from rollergen.program.interpreter.copies import WindowLayout
 from rollergen.program.model import block_windows
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import facts_of
+from rollergen.program.model.limiters.latency import latency_clocks
 from rollergen.program.model.nest import nest_of
 from rollergen.program.model.prediction import predict_stage
 from rollergen.program.model.price import norms_of
@@ -297,6 +298,24 @@ def test_what_is_copied_ahead_of_many_outputs_finds_no_registers():
     assert one.spilled == 0
     assert other.spilled > 3 * 225 - 255
     assert other.seconds > 1.5 * one.seconds
+
+
+def test_a_thread_waits_for_each_spilled_element_that_was_copied_ahead():
+    expression = rg.ops.conv2d(rg.tensor("X", (1, 1, 70, 210)), rg.tensor("W", (1, 1, 15, 15)))
+    few = replace(V100, limits=replace(V100.limits, registers_per_thread=32))
+    few = replace(few, costs=tuple(sorted((dict(few.costs) | {"reuse_registers": 1}).items())))
+    found = {}
+    for order in ("taps outside", "copied ahead"):
+        (stage,) = program_of(expression, (2, 32, 2, 2), order).stages
+        costs = costs_of(few)
+        nest = nest_of(stage, facts_of(stage.op), few)
+        work = work_of(nest, few, costs)
+        alike = replace(work, window_spills=work.window_spills._replace(waits=0))
+        waited, unhidden = (latency_clocks(nest, few, costs, one, 0) for one in (work, alike))
+        found[order] = work.window_spills.loads, (waited - unhidden) / costs.exposed_staging_clocks
+    assert found["taps outside"][0] > 0 and found["taps outside"][1] == 0
+    loads, waits = found["copied ahead"]
+    assert loads > 3 * 225 - 32 and waits == pytest.approx(loads, rel=0.01)
 
 
 def test_a_batch_is_priced_as_its_programs():

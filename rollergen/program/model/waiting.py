@@ -22,22 +22,27 @@ from rollergen.program.windows import of_block
 
 
 class Waiting(NamedTuple):
-    """Registers of one thread: ``live`` at once; in one block ``kept`` are put there, for ``uses`` later uses."""
+    """Registers of one thread: ``live`` at once; in one block ``kept`` are put there, for ``uses`` later uses, of which
+    ``in_turn`` are of elements copied ahead."""
 
     live: Number
     kept: Number
     uses: Number
+    in_turn: Number
 
 
 class WindowSpills(NamedTuple):
-    """``registers`` without room of one thread; ``stores`` and ``loads`` of it in one block, a word each."""
+    """``registers`` without room of one thread; ``stores`` and ``loads`` of it in one block, a word each.  The thread
+    waits for ``waits`` of these loads, one after the other: an accumulation behind the reads of all its elements has
+    nothing else to do, and no register to load the next one into."""
 
     registers: Number
     stores: Number
     loads: Number
+    waits: Number
 
 
-NO_WINDOW_SPILLS = WindowSpills(0, 0, 0)
+NO_WINDOW_SPILLS = WindowSpills(0, 0, 0, 0)
 
 
 def is_from_window(nest: Nest, copy: Copy) -> bool:
@@ -53,6 +58,7 @@ def waiting_of(nest: Nest, costs: Costs) -> Waiting:
     live: Number = 0
     kept: Number = 0
     uses: Number = 0
+    in_turn: Number = 0
     for source in nest.stage.copies:
         if not of_block(source) or nest.lockstep == 1:
             continue
@@ -60,13 +66,13 @@ def waiting_of(nest: Nest, costs: Costs) -> Waiting:
         copy = register_copy(nest, source.load)
         if copy is not None:
             ahead = _copied_ahead(nest, copy) * words
-            live, kept = live + ahead, kept + ahead * nest.trip_count(copy.at_loop)
-            uses = uses + ahead * nest.trip_count(copy.at_loop)
+            every = ahead * nest.trip_count(copy.at_loop)
+            live, kept, uses, in_turn = live + ahead, kept + every, uses + every, in_turn + every
         elif costs.reuse_registers:
             reuse, passes = reuse_of(nest, source, nest.in_thread())
             live, kept = live + reuse.live * words, kept + reuse.kept * passes * words
             uses = uses + reuse.again * passes * words
-    return Waiting(live, kept, uses)
+    return Waiting(live, kept, uses, in_turn)
 
 
 def _copied_ahead(nest: Nest, copy: Copy) -> Number:
@@ -82,7 +88,7 @@ def window_spills_of(nest: Nest, device: Device, waiting: Waiting, registers: Nu
     room = most(register_cap(nest, device) - registers, 0)
     excess = most(waiting.live - room, 0)
     share = excess / most(waiting.live, 1)
-    return WindowSpills(excess, share * waiting.kept, share * waiting.uses)
+    return WindowSpills(excess, share * waiting.kept, share * waiting.uses, share * waiting.in_turn)
 
 
 def window_spill_accesses(nest: Nest, device: Device, spills: WindowSpills) -> tuple[Access, ...]:
