@@ -61,7 +61,9 @@ _GUARDS = {
     "dot_bfloat16": {16: _PAIRED, **dict.fromkeys((8, 4), f"{_PAIRED} && defined(__AVX512VL__)")},
 }
 """By lanes: where there is an instruction for as many."""
-_GFX9 = " || ".join(f"defined(__{one}__)" for one in ("gfx906", "gfx908", "gfx90a", "gfx942"))
+AMD_WITH_DOTS = ("gfx906", "gfx908", "gfx90a", "gfx942")
+"""Architectures whose instructions for dot products have words here."""
+_GFX9 = " || ".join(f"defined(__{one}__)" for one in AMD_WITH_DOTS)
 _TEXT = """PREFIXINT NAME(INT sum, INT a, INT b)
 {
 #if GUARD

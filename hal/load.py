@@ -22,7 +22,7 @@ from rollergen.hal.files.bounded import MOST_BYTES, join, read_json, shown
 from rollergen.hal.files.kept import write_whole
 from rollergen.hal.files.trusted import open_untrusted
 from rollergen.hal.files.user_specs import user_specs
-from rollergen.hal.languages import present_names
+from rollergen.hal.languages import language, present_names
 from rollergen.hal.plugins import PluginSpec, plugin_specs
 from rollergen.hal.schema import FORMAT
 from rollergen.hal.spec import Device
@@ -100,7 +100,9 @@ def parse_device(content: bytes, where: str, path: Path | None = None) -> Device
 def _consistent(document: dict[str, Any], where: str) -> Device:
     """The device of a document that meets the schema.  Raises SpecError with all that contradicts itself."""
     figures = dict(_figures(document, ""))
-    found = list(_unknown_sources(document, figures))
+    found = [*_unknown_sources(document, figures), *(unknown := list(_unknown_languages(document)))]
+    if unknown:  # what else contradicts itself is told, as far as no language matters
+        document = {**document, "targets": [{"language": "opencl"}]}
     try:
         device = _device(plain(document), _provenance(document, figures))
     except SpecError as error:
@@ -230,6 +232,14 @@ def _unknown_sources(document: dict[str, Any], figures: dict[str, dict[str, Any]
         if figure["source"] not in sources:
             advice = name_advice(figure["source"], sources)
             yield f"{path}.source is {shown(figure['source'])}, no key of sources; {advice}"
+
+
+def _unknown_languages(document: dict[str, Any]) -> Iterator[str]:
+    for number, target in enumerate(document["targets"]):
+        try:
+            language(target["language"], f"targets[{number}].language")
+        except SpecError as error:
+            yield str(error)
 
 
 def _provenance(

@@ -320,6 +320,7 @@ class Limits:
     )
     accumulation_registers: int = declared(
         "32-bit registers of a thread beside registers_per_thread for matrix instructions alone, 0: none",
+        accepts="whole",
         default=0,
     )
 

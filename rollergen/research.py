@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor as FuturesExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -72,14 +72,24 @@ def _require_program(program: object, device: Device, what: str) -> None:
             ) from None
 
 
-def predict(program: RProgram, device: DeviceLike = None) -> Prediction:
+def predict(
+    program: RProgram, device: DeviceLike = None, *, starts_in: Mapping[str, str] | None = None
+) -> Prediction:
     """Predicted time of one call of a program in ``seconds``, stage by stage and limiter by limiter.
 
-    Raises ArgumentError for a program of another device that `device` cannot run.
+    ``starts_in``: by the name of a tensor the layer in which its data lie when the kernel starts: the memory, or the
+    cache in which a kernel before has left them, as far as they fit (``{"A": "l2"}``).  Of others the spec says it: for
+    GPUs all lie in memory; for CPUs the last call's, as far as they fit, in the caches.
+
+    Raises ArgumentError for a program of another device that `device` cannot run, and for a tensor or layer that is
+    none.
     """
     target = resolve(device)
     _require_program(program, target, "program")
-    return predict_program(program, target)
+    try:
+        return predict_program(program, target, starts_in or {})
+    except ProgramError as error:
+        raise ArgumentError(str(error)) from None
 
 
 def space(

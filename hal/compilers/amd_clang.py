@@ -23,8 +23,8 @@ NAMES = ("clang-19", "clang-18", "clang-17", "clang-16", "amdclang", "/opt/rocm/
 LIBRARIES = ("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode", "/opt/rocm/amdgcn/bitcode")
 """Where ROCm's device libraries (ockl.bc, ocml.bc, ...) are."""
 
-_BEFORE = {"gfx942": "gfx940"}
-"""An architecture of the same generation that older libraries know."""
+_BEFORE = {"gfx942": "gfx940", "gfx1100": "gfx1036"}
+"""An architecture of the same generation, or of the one before, that older libraries know."""
 
 _FIELDS = {
     "vgprs": "vgpr_count", "sgprs": "sgpr_count", "vgpr_spills": "vgpr_spill_count", "sgpr_spills": "sgpr_spill_count",

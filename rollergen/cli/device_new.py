@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from math import log
 from pathlib import Path
@@ -19,8 +20,9 @@ from rollergen.errors import ArgumentError, DeviceError, writing
 from rollergen.hal.architectures import facts_of
 from rollergen.hal.changes import changed, figure, figures
 from rollergen.hal.errors import SpecError
-from rollergen.hal.languages import language_names
+from rollergen.hal.languages import language, language_names
 from rollergen.hal.load import device_names, device_to_json, load_device, parse_device
+from rollergen.hal.matrix_units import lacks
 from rollergen.hal.spec import Device
 
 QUESTIONS = {
@@ -64,7 +66,8 @@ def new_command(
         raise ArgumentError(f"{name!r} is no name; expected a small letter, then small letters, digits, _ or -")
     values = parse_settings(settings)
     asking = ask if ask is not None else sys.stdin.isatty()
-    parent = loaded(like) if like else nearest(values, arch or "")
+    whole = loaded(like) if like else nearest(values, arch or "")
+    parent = without_what_it_lacks(whole, arch or "", language)
     if asking:
         title = title or click.prompt("What the vendor calls it", default=name)
         source = source or click.prompt("Where its figures are printed", default="the vendor's datasheet")
@@ -79,24 +82,35 @@ def new_command(
         raise DeviceError(str(error)) from None
     with writing(path):
         path.write_text(text + "\n")
-    console.print(_told(path, parent, values, arch or ""), markup=False, highlight=False, soft_wrap=True)
+    own = "" if language or arch else parent.targets[0].arch
+    left_out = [one.name for one in whole.instructions if one not in parent.instructions]
+    lacking = (arch or document["targets"][0]["language"], left_out)
+    told = _told(path, parent, values, arch or "", own, lacking)
+    console.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
-def _told(path: Path, parent: Device, values: Mapping[str, float], arch: str) -> str:
-    """What the new file's figures are from, and what of it is still another device's."""
+def _told(
+    path: Path, parent: Device, values: Mapping[str, float], arch: str, own: str, lacking: tuple[str, Sequence[str]]
+) -> str:
+    """What the new file's figures are from, and what of it is still another device's.
+
+    ``own``: the parent's architecture where source is written for that, else "". ``lacking``: what has no words for
+    instructions of the parent, and these.
+    """
     rest = f"all others assumed as {parent.name} has them"
     if rates := scaled(parent, values):
         rest = f"{len(rates)} bandwidths scaled from {parent.name}'s ({', '.join(rates)}), {rest}"
     known = of_architecture(parent, values, arch)
     if found := facts_of(arch):
         rest = f"{len(known)} those of {arch} ({found.name}), {rest}"
-    own = parent.targets[0].arch
     lines = [f"{path}: {len(values)} figures from the datasheet, {rest}."]
     if path.stem in device_names():
         lines.append(f"{path.stem} is a built-in device too, which the name alone means: this one is device='{path}'.")
     if arch and not facts_of(arch):
         lines.append(f"Of {arch} no figures are known here: what every card of it has is assumed too.")
-    if own and not arch:
+    if lacking[1]:
+        lines.append(f"Left out, as {lacking[0]} has no such instructions: {', '.join(lacking[1])}.")
+    if own:
         lines.append(f"Source is written for {own}, as {parent.name}'s: --arch says for what else.")
     rated = [f"{one.name}.per_clock" for one in parent.instructions] + _of_a_clock(parent)
     if carried := [one for one in rated if one not in values and one not in known]:
@@ -117,6 +131,23 @@ def _target(parent: Device, language: str, arch: str) -> dict[str, Any]:
     """That of `parent` in the language for another architecture: its compiler is the same, its card is not."""
     dialect = {key: value for key, value in parent.dialect(language).items() if key != "gpu"}
     return {"language": language, "arch": arch, "dialect": dialect}
+
+
+def without_what_it_lacks(parent: Device, arch: str, language_name: str | None) -> Device:
+    """`parent` without the matrix instructions and dot products that no card of the architecture has, or that the
+    language has no words for; without matrix instructions nothing is reserved for their sums."""
+    named, found = language(language_name or parent.kind.language), facts_of(arch)
+    products = {path: int(value) for path, value in found.figures.items() if path.endswith(".k")} if found else {}
+    has = tuple(
+        one
+        for one in parent.instructions
+        if (not one.is_matrix or one.layout in named.matrix_layouts)
+        and not lacks(arch, replace(one, k=products.get(f"{one.name}.k", one.k)))
+    )
+    if len(has) == len(parent.instructions):
+        return parent
+    sums = parent.limits.accumulation_registers if any(one.is_matrix for one in has) else 0
+    return replace(parent, instructions=has, limits=replace(parent.limits, accumulation_registers=sums))
 
 
 def nearest(values: Mapping[str, float], arch: str = "") -> Device:

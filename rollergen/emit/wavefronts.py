@@ -11,27 +11,28 @@ from typing import NamedTuple
 
 from rollergen.emit.c_expressions import SCALARS
 from rollergen.hal.dot_products import filled
+from rollergen.hal.matrix_units import WAVEFRONTS
 from rollergen.lower.matrix_ir import LoadMatrix, MultiplyMatrix
 
 
 class Builtin(NamedTuple):
     """``name``; ``factor``: a fragment as it takes it; ``number``: of a tile's row in local memory, ``bits``: the type
-    of so many neighbours; ``targets`` that have it."""
+    of so many neighbours."""
 
     name: str
     factor: str
     number: str
     bits: str = "long"
-    targets: tuple[str, ...] = ("gfx90a", "gfx942")
 
 
 BUILTINS = {
     ("float16", 16): Builtin("f32_16x16x16f16", "as_half4({})", "vload_half({}, {})"),
+    ("bfloat16", 8): Builtin("f32_16x16x8bf16", "as_short2((int){})", "as_float((uint){1}[{0}] << 16)", "int"),
     ("bfloat16", 16): Builtin("f32_16x16x16bf16_1k", "as_short4({})", "as_float((uint){1}[{0}] << 16)"),
     ("float64", 4): Builtin("f64_16x16x4f64", "as_double({})", "{1}[{0}]"),
     ("float32", 4): Builtin("f32_16x16x4f32", "as_float((int){})", "{1}[{0}]", "int"),
-    ("int8", 16): Builtin("i32_16x16x16i8", "(int){}", "{1}[{0}]", "int", ("gfx90a",)),
-    ("int8", 32): Builtin("i32_16x16x32_i8", "{}", "{1}[{0}]", targets=("gfx942",)),
+    ("int8", 16): Builtin("i32_16x16x16i8", "(int){}", "{1}[{0}]", "int"),
+    ("int8", 32): Builtin("i32_16x16x32_i8", "{}", "{1}[{0}]"),
 }
 """By the dtype of factors and k."""
 
@@ -68,7 +69,7 @@ def helper(statement: LoadMatrix | MultiplyMatrix, prefix: str) -> tuple[str, st
     """(name, definition) of the function that a statement calls."""
     shape = statement.shape
     builtin = BUILTINS[shape.dtype, shape.k]
-    guard = " || ".join(f"defined(__{one}__)" for one in builtin.targets)
+    guard = " || ".join(f"defined(__{one}__)" for one in WAVEFRONTS[shape.dtype, shape.k])
     loads = isinstance(statement, LoadMatrix)
     name = f"{'load' if loads else 'multiply'}_{shape.m}x{shape.n}x{shape.k}_{shape.dtype}"
     words = {"PREFIX": prefix, "NAME": name, "GUARD": guard, "STORED": SCALARS[shape.dtype], "BITS": builtin.bits}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.cli.device_new import begun, nearest, without_what_it_lacks
 from rollergen.construct import construct
 from rollergen.construct.choose import program_of
 from rollergen.construct.ledger import Ledger
@@ -18,6 +20,7 @@ from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.compilers.amd_clang import compile_opencl, is_installed
+from rollergen.hal.load import parse_device
 from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.model import predict
@@ -172,11 +175,38 @@ def test_rows_across_the_sum_are_refused():
         check(turned, on)
 
 
+def of_the_first_generation():
+    """A card of gfx908, as `devices new` begins it: bfloat16 in steps of 8, no float64."""
+    parent = without_what_it_lacks(nearest({}, "gfx908"), "gfx908", None)
+    document = begun(parent, "mi100", "MI100", "its datasheet", {"units": 120.0, "clock_mhz": 1502.0}, "gfx908")
+    document["targets"] = [{"language": "opencl", "arch": "gfx908", "dialect": {"unrolled_steps": "4"}}]
+    return parse_device(json.dumps(document).encode(), "mi100.json")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "float32"])
+@pytest.mark.every(2)
+def test_readers_and_lanes_agree_on_the_first_generation(dtype):
+    expression, on = product(dtype, transpose_b=True, k=64), of_the_first_generation()
+    made = programs(expression, on)[0]
+    assert made.stages[-1].compute.instruction.startswith("mfma")
+    assert_right(expression, made, on, dtype)
+    assert_right(expression, made, on, dtype, by_lanes)
+
+
+@pytest.mark.skipif(not is_installed(), reason="no clang with ROCm's device libraries")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "float32"])
+def test_clang_makes_the_instruction_of_the_first_generation(dtype):
+    assert_compiled(of_the_first_generation(), dtype)
+
+
 @pytest.mark.skipif(not is_installed(), reason="no clang with ROCm's device libraries")
 @pytest.mark.parametrize("name", ["mi210", "mi300x"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_clang_makes_the_instruction_of_it_without_scratch(name, dtype):
-    on = device(name)
+    assert_compiled(device(name), dtype)
+
+
+def assert_compiled(on, dtype):
     best = construct(canonicalize(product(dtype, 4096, 4096, 4096)), on, top_k=1)[0].program
     instruction = on.instruction(best.stages[-1].compute.instruction)
     compiled = compile_opencl(emit(best, on, "opencl").text, on.targets[0].arch)

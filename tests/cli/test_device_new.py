@@ -17,7 +17,7 @@ def test_a_spec_begun_from_flags_passes_the_checks_and_builds(tmp_path):
     file = tmp_path / "card.json"
     told = ok("devices", "new", "card", "-o", str(file), "--like", "a100", *CARD, "--title", "Card", "--arch", "sm_89")
     # shared and l2, printed and achieved
-    assert "3 figures from the datasheet, 15 those of sm_89 (Ada), 4 bandwidths scaled from a100's (shared.band" in told
+    assert "3 figures from the datasheet, 23 those of sm_89 (Ada), 4 bandwidths scaled from a100's (shared.band" in told
     assert "), all others assumed as a100 has them" in told
     device = load_device(file)
     assert (device.units, device.clock_mhz, device.targets[0].arch) == (128, 2520, "sm_89")
@@ -85,7 +85,7 @@ def test_the_nearest_device_is_found_by_the_figures_given():
         ("sm_86", {"units": 30.0}, "l4"),
         ("sm_90a", {"dram.capacity_bytes": 85e9}, "h100"),
         ("gfx90a", {"units": 110.0}, "mi210"),
-        ("gfx908", {"units": 120.0}, "mi50"),
+        ("gfx908", {"units": 120.0}, "mi210"),  # its matrix units
         ("gfx1100", {"units": 96.0}, "mi210"),
         ("gfx942", {}, "mi300x"),
     ],
@@ -109,9 +109,43 @@ def test_rates_of_memory_that_are_the_parents_are_named_where_the_architecture_d
     rates = "shared.bytes_per_clock, l1.bytes_per_clock, l1.capacity_bytes, costs.load_store_lanes."
     assert told.split("Rates for a clock that are v100's own: ")[1].split("\n")[0].endswith(rates)
     told = ok(*words, str(tmp_path / "b.json"), "--arch", "sm_75")
-    assert "16 those of sm_75 (Turing), " in told
+    assert "24 those of sm_75 (Turing), " in told
     left = told.split("Rates for a clock that are v100's own: ")[1].split("\n")[0]
-    assert left == "fma_f64.per_clock, hfma2.per_clock, dp4a.per_clock, wmma.per_clock, mma.per_clock."
+    assert left == "dp4a.per_clock, wmma.per_clock."
+
+
+def test_instructions_that_the_architecture_lacks_are_left_out_and_named(tmp_path):
+    words = ["devices", "new", "card", "--set", "units=82", "--no-ask", "-o"]
+    told = ok(*words, str(tmp_path / "a.json"), "--like", "rtx4090", "--arch", "sm_86")
+    assert "Left out, as sm_86 has no such instructions: mma_e4m3, mma_e5m2." in told
+    assert not any("float8" in one.dtype for one in load_device(tmp_path / "a.json").instructions)
+    told = ok(*words, str(tmp_path / "b.json"), "--arch", "gfx1100")
+    assert "Left out, as gfx1100 has no such instructions: dot4, mfma, mfma_bf16, mfma_s8, mfma_f32, mfma_f64." in told
+    card = load_device(tmp_path / "b.json")
+    assert card.limits.accumulation_registers == 0 and not card.kind.matrix_instructions
+    told = ok("devices", "check", str(tmp_path / "b.json"))
+    assert "has no word for the matrix units of RDNA 3 (WMMA) (products run by fma" in told
+
+
+def test_a_card_with_matrix_units_begins_from_one_with_them_and_has_its_own_shapes(tmp_path):
+    file = tmp_path / "card.json"
+    told = ok("devices", "new", "card", "--arch", "gfx908", "--set", "units=120", "--no-ask", "-o", str(file))
+    assert "all others assumed as mi210 has them" in told and "no such instructions: mfma_f64." in told
+    card = load_device(file)
+    shapes = {one.name: (one.k, one.a_registers, one.per_clock) for one in card.instructions if one.is_matrix}
+    assert shapes == {
+        "mfma": (16, 2, 0.125), "mfma_bf16": (8, 1, 0.125), "mfma_s8": (16, 1, 0.125), "mfma_f32": (4, 1, 0.125),
+    }  # fmt: skip
+    assert card.limits.accumulation_registers == 0 and card.instruction("fma_f64").per_clock == 32
+
+
+def test_what_another_language_has_no_words_for_is_left_out(tmp_path):
+    file = tmp_path / "card.json"
+    words = ("--like", "l4", "--language", "opencl", "--set", "execution_width=16", "--no-ask", "-o", str(file))
+    told = ok("devices", "new", "card", *words)
+    assert "as opencl has no such instructions: mma, mma_bf16, mma_s8, mma_e4m3, mma_e5m2, mma_tf32." in told
+    assert "Source is written for" not in told
+    assert load_device(file).targets[0].language == "opencl"
 
 
 def test_on_a_terminal_it_asks(tmp_path):

@@ -32,6 +32,15 @@ def counted_in_multiply_adds(device: Device) -> Device:
     return replace(device, instructions=wrong)
 
 
+def with_instruction(device: Device, name: str, **figures) -> Device:
+    changed = tuple(replace(i, **figures) if i.name == name else i for i in device.instructions)
+    return replace(device, instructions=changed)
+
+
+def with_costs(device: Device, **figures) -> Device:
+    return replace(device, costs=tuple({**dict(device.costs), **figures}.items()))
+
+
 V100, A100 = load_device("v100"), load_device("a100")
 WIDE = "__attribute__((min_vector_width(512)))"
 BROKEN = {
@@ -46,6 +55,28 @@ BROKEN = {
     "peaks_agree": (
         sparse_rate(A100), WARNING, "instructions[3].per_clock", "makes 623.7 TFLOP/s of mma, 312 are printed",
     ),
+    "instructions_are_those_of_the_architecture": (
+        replace(load_device("l4"), targets=(Target("cuda", "sm_86"),)), WARNING,
+        f"instructions[{[i.name for i in load_device('l4').instructions].index('mma_e4m3')}]",
+        "is mma_e4m3 of 16 x 8 x 32 float8_e4m3fn, for sm_86",
+    ),
+    "matrix_units_go_together": (
+        with_instruction(A100, "mma_tf32", per_clock=1.0, peak_dense_tflop_s=0.0), WARNING,
+        f"instructions[{[i.name for i in A100.instructions].index('mma_tf32')}].per_clock",
+        "makes 1 multiply-adds of mma_tf32 for one of float16's",
+    ),
+    "latencies_rise_outward": (
+        with_layer(V100, "shared", latency_clocks=600), WARNING, "memory_layers[2].latency_clocks",
+        "is 28, that of shared 600",
+    ),
+    "latencies_are_given": (
+        with_layer(V100, "l1", latency_clocks=0), NOTE, "memory_layers[2].latency_clocks", "is 0 or missing, that of l1",
+    ),
+    "waiting_costs": (
+        with_costs(V100, exposed_direct_clocks=0.0, exposed_stream_clocks=0.0), NOTE, "costs.exposed_direct_clocks",
+        "is 0, as is costs.exposed_stream_clocks: a block waits for no tile or load",
+    ),
+    "launches_take_microseconds": (replace(V100, launch_us=1700.0), WARNING, "launch_us", "is 1700"),
     "registers_are_as_many_as_bytes": (
         with_layer(V100, "registers", capacity_bytes=512), WARNING, "limits.registers_per_thread",
         "is 255, and registers has 512 bytes",
@@ -112,6 +143,16 @@ def test_each_lint_finds_what_it_is_for_with_severity_path_and_reason(rule):
     assert finding.severity == severity
     assert finding.reason
     assert str(finding).startswith(f"{severity}: {path} ")
+
+
+def test_more_than_a_stream_reaches_of_the_nominal_bandwidth_is_noted():
+    (found,) = (one for one in lint(with_layer(V100, "dram", bandwidth_gb_s=895)) if "nominal" in one.message)
+    assert (found.severity, found.path) == (NOTE, "memory_layers[4].bandwidth_gb_s") and "is 99% of the" in found.message
+
+
+def test_rates_of_another_vendors_threads_are_found_by_the_architecture():
+    found = lint(with_costs(V100, thread_issue_clocks=4.0))
+    assert any(f.path == "costs.thread_issue_clocks" and "every Volta has 1" in f.message for f in found)
 
 
 @pytest.mark.parametrize("name", device_names())

@@ -117,6 +117,14 @@ def test_all_that_contradicts_itself_is_told_at_once():
     ]
 
 
+def test_an_unknown_language_is_told_with_what_else_contradicts_itself():
+    document = json.loads(changed(["targets", 0, "language"], "metal"))
+    document["limits"]["threads_per_block"] = 4096
+    message = refusal(json.dumps(document).encode())
+    assert 'targets[0].language is "metal"; expected one of' in message
+    assert "limits.threads_per_block is 4096; expected at most threads_per_unit, 2048" in message
+
+
 def test_of_many_findings_the_first_are_told():
     document = {**SMALL, "instructions": [{**SMALL["instructions"][0], "m": 0} for _ in range(60)]}
     lines = refusal(json.dumps(document).encode()).split("\n")

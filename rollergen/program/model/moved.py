@@ -82,8 +82,8 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
             slots = slots + points(nest, loops) * nan_tests(nest).all * costs.nan_slots
         if nest.lockstep == 1 and phase.of_rows:
             slots = slots - (points(nest, loops) - _rows(nest)) * _slots_of(phase.of_rows, costs)
-        if nest.lockstep == 1 and (phase.reduces or phase.shared):
-            operations, saved = saved_operations(nest) if phase.reduces else ((), 0)
+        if phase.reduces or (nest.lockstep == 1 and phase.shared):
+            operations, saved = saved_operations(nest) if nest.lockstep == 1 and phase.reduces else ((), 0)
             spared = saved * _slots_of(operations, costs) + (1 - saved) * _shared_slots(nest, phase, costs)
             slots = slots - points(nest, loops) * spared
         own = _phase_reads(nest, device, phase, loops)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from rollergen.errors import ProgramError
@@ -12,6 +14,7 @@ from rollergen.program.model.ahead import read_ahead
 from rollergen.program.model.chains import predict_chain
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import flops_of
+from rollergen.program.model.limiters.bandwidth import NOT_SAID
 from rollergen.program.model.limiters.issue import instructions_of
 from rollergen.program.model.limiters.limit import ADDS
 from rollergen.program.model.matrix_chains import predict_matrix_chain
@@ -23,14 +26,35 @@ from rollergen.program.model.work import Work
 from rollergen.program.rprogram import RProgram, Stage
 
 
-def predict(program: RProgram, device: Device) -> Prediction:
-    """Predicted time of `program` on `device`; stages that run once at build are reported, not counted."""
+def predict(program: RProgram, device: Device, starts_in: Mapping[str, str] = NOT_SAID) -> Prediction:
+    """Predicted time of `program` on `device`; stages that run once at build are reported, not counted.
+
+    ``starts_in``: by tensor the layer in which its data lie when its kernel starts: memory (cold), or a cache that all
+    units share or the one unit has, in which the producer has left them.  Of others the spec says it (`warm_cache`):
+    where it says nothing, in memory.
+
+    Raises ProgramError for tensors and layers that are none, and for programs of which no such thing is known.
+    """
+    if starts_in:
+        _require_starts(program, device, starts_in)
     if (machine := machine_of(program, device)) is not None:
         return machine.predict(program, device)  # type: ignore[no-any-return]
     ways: list[bool | None] = [launch.alone for launch in program.launches] or [None] * len(program.stages)
     pairs = zip(program.stages, ways, strict=True)
-    stages = tuple([predict_stage(stage, device, alone) for stage, alone in pairs])
+    stages = tuple([predict_stage(stage, device, alone, starts_in) for stage, alone in pairs])
     return Prediction(sum(stage.seconds for stage in stages if not stage.once), stages)
+
+
+def _require_starts(program: RProgram, device: Device, starts_in: Mapping[str, str]) -> None:
+    if program.tile_mappings or any(stage.inner is not None for stage in program.stages):
+        raise ProgramError("starts_in is given; expected none for programs of supersteps and for chains of products")
+    names = [*(one.name for one in program.inputs), *(stage.op.output.name for stage in program.stages)]
+    shared = [one.name for one in device.caches if one.scope == "device" or device.units == 1]
+    for tensor, layer in starts_in.items():
+        if tensor not in names:
+            raise ProgramError(f"starts_in names {tensor!r}; expected tensors of the program: {', '.join(names)}")
+        if layer not in (layers := [*shared, device.backing.name]):
+            raise ProgramError(f"starts_in[{tensor!r}] is {layer!r}; expected one of {', '.join(layers)}")
 
 
 def machine_of(program: RProgram, device: Device) -> Machine | None:
@@ -45,16 +69,18 @@ def machine_of(program: RProgram, device: Device) -> Machine | None:
     return device.kind.machine
 
 
-def predict_stage(stage: Stage, device: Device, alone: bool | None = None) -> StagePrediction:
+def predict_stage(
+    stage: Stage, device: Device, alone: bool | None = None, starts_in: Mapping[str, str] = NOT_SAID
+) -> StagePrediction:
     """Predicted time of one launch and its breakdown.
 
     Loops, copies and stores may have int64 arrays of one length (a batch of programs with one loop structure and one
     tensor op; no chain) for their sizes; every number of the answer is then an array. ``alone``: whether the blocks run
-    on the calling thread; None: where that takes less.
+    on the calling thread; None: where that takes less.  ``starts_in``: as of `predict`; of no chain.
     """
     if stage.inner is not None:
         return predict_matrix_chain(stage, device) if is_matrix_chain(stage) else predict_chain(stage, device, alone)
-    nest, work, way, on_caller = found = launched(stage, device, alone=alone)
+    nest, work, way, on_caller = found = launched(stage, device, alone=alone, starts_in=starts_in)
     count = programs(stage)
     said = lambda figure: of_each(figure, count) if count > 1 else np.asarray(figure).item()
     limiters = (*way.limiters, ("launch", way.launch_us * device.clock_mhz, ADDS))

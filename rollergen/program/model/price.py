@@ -13,7 +13,7 @@ constants were chosen on measured programs of GPUs and of a CPU, see `benches/`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from rollergen.program.model.facts import Facts, facts_of
 from rollergen.program.model.fragments import instruction_of
 from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, launch_us, merged
 from rollergen.program.model.limiters.arithmetic import arithmetic_clocks, issued_multiply_adds
-from rollergen.program.model.limiters.bandwidth import supply
+from rollergen.program.model.limiters.bandwidth import NOT_SAID, supply
 from rollergen.program.model.limiters.entering import entering
 from rollergen.program.model.limiters.gathering import gathering_clocks
 from rollergen.program.model.limiters.issue import instructions_of, issue_rate
@@ -158,25 +158,27 @@ def price_batch(batch: Stage, device: Device, limit: float = np.inf, facts: Fact
 
 
 def launched(
-    batch: Stage, device: Device, limit: float = np.inf, alone: bool | None = None, facts: Facts | None = None
-) -> Launched:
+    batch: Stage, device: Device, limit: float = np.inf, alone: bool | None = None, facts: Facts | None = None,
+    starts_in: Mapping[str, str] = NOT_SAID,
+) -> Launched:  # fmt: skip
     """The batch launched in one way, with its times.
 
-    ``alone``: whether the programs run in the calling thread alone; None: each where it takes less.
+    ``alone``: whether the programs run in the calling thread alone; None: each where it takes less.  ``starts_in``:
+    as of `predict`.
     """
     costs = costs_of(device)
     nest, work = worked(batch, device, facts)
     room = resident_blocks(nest, device, work.registers, work.shared_bytes)
     if alone:
-        return Launched(nest, work, _way(_inside(nest, calling_thread(device), costs, work, room)), True)
+        return Launched(nest, work, _way(_inside(nest, calling_thread(device), costs, work, room), starts_in), True)
     woken = _inside(nest, device, costs, work, room)
-    way = _way(woken)
+    way = _way(woken, starts_in)
     shorter = _may_run_alone(woken)
     if alone is None and np.any(shorter):
         worse = choose(shorter, least(way.seconds, _longest_alone(device)), 0)
         inside = _inside(nest, calling_thread(device), costs, work, room)
         if np.any(_at_least(inside) < least(worse, limit)):
-            one = _way(inside)
+            one = _way(inside, starts_in)
             return Launched(nest, work, merged(one.seconds < worse, one, way), one.seconds < worse)
     return Launched(nest, work, way, False)
 
@@ -237,11 +239,11 @@ def _inside(nest: Nest, device: Device, costs: Costs, work: Work, room: tuple[Nu
     return _Inside(nest, device, costs, work, fits, waves, tuple(limiters), tuple(added), norms, instructions, twice)
 
 
-def _way(inside: _Inside) -> Way:
+def _way(inside: _Inside, starts_in: Mapping[str, str] = NOT_SAID) -> Way:
     """The whole launch."""
     nest, device, costs, work, _, waves, *_ = inside
     reuse = ReuseBySize(nest, waves, work.streams)
-    layers, moved, misses = supply(nest, device, costs, work, waves, reuse)
+    layers, moved, misses = supply(nest, device, costs, work, waves, reuse, starts_in)
     exposed = exposed_misses(nest, device, costs, work, waves, reuse, inside.instructions, misses)
     limiters = (*inside.limiters, *layers, *exposed, *inside.entering)
     launching_us = launch_us(device)

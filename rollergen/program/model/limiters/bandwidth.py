@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.boxes import sharing_blocks
@@ -24,12 +24,18 @@ Moved = tuple[str, Number, Number]
 """A layer, with the bytes that leave it for each block and those that it is given."""
 
 
+NOT_SAID: Mapping[str, str] = {}
+"""Of no tensor the layer in which its data lie when the kernel starts."""
+
+
 def supply(
-    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, reuse: ReuseBySize
-) -> tuple[list[Limit], list[Moved], dict[str, list[Number]]]:
+    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, reuse: ReuseBySize,
+    starts_in: Mapping[str, str] = NOT_SAID,
+) -> tuple[list[Limit], list[Moved], dict[str, list[Number]]]:  # fmt: skip
     """Clocks of each layer that feeds the caches (or the staged tiles), what it moves, and the lines that miss.
 
-    A thread that fills an array of its own computes nothing meanwhile."""
+    ``starts_in``: by tensor the layer in which its data lie when the kernel starts; of others the spec's `warm_cache`
+    tells.  A thread that fills an array of its own computes nothing meanwhile."""
     caches = device.caches
     limiters: list[Limit] = []
     moved: list[Moved] = []
@@ -52,6 +58,9 @@ def supply(
         beyond: Number = 1.0
         if inner is not None and costs.warm_cache and (last or _keeps_for_the_next_call(device, inner, costs)):
             beyond = _cold(_beyond(nest, inner, costs, last), costs.warm_cache)
+        if starts_in and inner is not None:
+            shares = _shares_beyond(nest, device, costs, work, starts_in, number, beyond)
+            lines, beyond = [amount * share for amount, share in zip(lines, shares, strict=True)], 1.0
         misses[layer.name] = [amount * beyond for amount in lines] if last else lines
         used = [(s, amount) for s, amount in zip(work.streams, lines, strict=True) if not s.fills]
         reads, stores = _directions(nest, costs, used, last)
@@ -171,6 +180,31 @@ def _beyond(nest: Nest, cache: MemoryLayer, costs: Costs, last: bool) -> Number:
     if costs.keep_above > costs.keep_below:
         return 1 - survival(fill, costs)
     return most(0.0, 1 - cache.capacity_bytes / total)
+
+
+def _shares_beyond(
+    nest: Nest, device: Device, costs: Costs, work: Work, starts_in: Mapping[str, str], number: int, beyond: Number
+) -> list[Number]:
+    """Of each stream the share of its lines that cache ``number`` and those nearer have not got when the kernel starts;
+    ``beyond``: of the tensors of which nothing is said."""
+    nearer = {layer.name: layer for layer in device.caches[: number + 1]}
+    operands = {operand.buffer.name: operand.bytes for operand in (*nest.facts.loads, nest.facts.store)}
+    found: list[Number] = []
+    for stream in work.streams:
+        operand = nest.facts.loads[stream.load] if stream.load >= 0 else nest.facts.store
+        layer = starts_in.get(operand.buffer.name)
+        if stream.load == FILL:
+            found.append(beyond)
+        elif layer is None:
+            found.append(1.0 if stream.load < 0 and nest.stage.store.streaming else beyond)
+        elif layer not in nearer:
+            found.append(1.0)
+        else:
+            capacity = nearer[layer].capacity_bytes
+            fill = sum(size for name, size in operands.items() if starts_in.get(name) == layer) / capacity
+            kept = costs.keep_above > costs.keep_below
+            found.append(1 - survival(fill, costs) if kept else most(0.0, 1 - 1 / fill))
+    return found
 
 
 def _keeps_for_the_next_call(device: Device, cache: MemoryLayer, costs: Costs) -> bool:

@@ -1,0 +1,67 @@
+"""Where the data of tensors lie when a kernel starts: in memory, or in a cache in which a kernel before has left them."""
+
+import pytest
+
+import rollergen as rg
+from rollergen.errors import ArgumentError
+
+T = rg.tensor
+COUNT = 1 << 20
+
+
+def added(device, count=COUNT):
+    return rg.construct(rg.ops.relu(T("X", (count,)) + T("Z", (count,))), device, 1)[0]
+
+
+def bytes_from(prediction, layer):
+    return dict(prediction.stages[-1].traffic_bytes)[layer]
+
+
+@pytest.mark.parametrize(("device", "cache"), [("a100", "l2"), ("mi300x", "l3")])
+def test_on_a_gpu_all_starts_in_memory_unless_it_is_said(device, cache):
+    made = added(device)
+    cold = rg.predict(made, device)
+    assert rg.predict(made, device, starts_in={"X": "dram", "Z": "dram"}).seconds == cold.seconds
+    one = rg.predict(made, device, starts_in={"X": cache})
+    both = rg.predict(made, device, starts_in={"X": cache, "Z": cache})
+    assert both.seconds < one.seconds < cold.seconds
+    assert bytes_from(cold, "dram") - bytes_from(one, "dram") == 4 * COUNT
+    assert bytes_from(both, "dram") == 4 * COUNT  # what is stored
+
+
+def test_what_does_not_fit_the_cache_comes_from_memory():
+    count = 1 << 26  # 256 MB, of 40 MB
+    made = added("a100", count)
+    cold, held = rg.predict(made, "a100"), rg.predict(made, "a100", starts_in={"X": "l2"})
+    missed = bytes_from(cold, "dram") - bytes_from(held, "dram")
+    assert 0 <= missed < 0.2 * 4 * count
+
+
+def test_on_a_cpu_what_the_last_call_left_is_there_unless_it_is_said_to_be_cold():
+    made = added("cpu", 1 << 16)
+    warm = rg.predict(made, "cpu")
+    cold = rg.predict(made, "cpu", starts_in={"X": "dram", "Z": "dram", "out": "dram"})
+    assert cold.seconds > 2 * warm.seconds
+    assert rg.predict(made, "cpu", starts_in={"X": "l3"}).seconds == pytest.approx(warm.seconds, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("starts_in", "text"),
+    [
+        ({"Q": "l2"}, r"starts_in names 'Q'; expected tensors of the program: X, Z, out"),
+        ({"X": "l7"}, r"starts_in\['X'\] is 'l7'; expected one of l2, dram"),
+        ({"X": "l1"}, r"starts_in\['X'\] is 'l1'; expected one of l2, dram"),  # each unit has its own
+    ],
+)
+def test_tensors_and_layers_that_are_none_are_refused(starts_in, text):
+    with pytest.raises(ArgumentError, match=text):
+        rg.predict(added("a100"), "a100", starts_in=starts_in)
+
+
+def test_chains_have_no_such_state():
+    tensors = [T(name, (4, 128, 64)) for name in ("Q", "K", "V")]
+    made = rg.construct(rg.ops.scaled_dot_product_attention(*tensors), "cpu", 1)[0]
+    if all(stage.inner is None for stage in made.stages):
+        pytest.skip("no chain was constructed")
+    with pytest.raises(ArgumentError, match="expected none for programs of supersteps and for chains"):
+        rg.predict(made, "cpu", starts_in={"Q": "dram"})
