@@ -102,9 +102,9 @@ def lanes_are_issued(device: Device) -> Iterator[Finding]:
         if one.lanes == one.m == one.k == 1 and one.per_clock > most * SLACK:
             yield Finding(
                 NOTE, f"instructions[{number}].per_clock",
-                f"is {one.per_clock:g} of {one.name}; {starts:g} instructions of {device.execution_width} threads start "
-                f"{most:g} in a clock",
-                "the rate is never reached: are schedulers and execution_width its own? costs.issue_per_clock says more",
+                f"is {one.per_clock:g} of {one.name}; {starts:g} instructions of {device.execution_width} threads "
+                f"start {most:g} in a clock",
+                "the rate is never reached: are schedulers and execution_width its own?",
             )  # fmt: skip
 
 
