@@ -2,7 +2,9 @@
 
 For a 4096 x 4096 x 4096 product and 3 x 3 convolutions: what share of the main loop are multiply-adds, in the code and
 by the model, and how wide its loads are.  For kernels bound by memory: instructions for each output.  Beside each case
-its aim, and whether it is met.  Needs NVIDIA's compiler and a disassembler that reads the architecture (for sm_70
+its aim, and whether it is met.  Products of each dtype: instructions for each multiply-add (of matrix units: for
+each of their instructions' share of a thread) in the main loop, beside the model's count of all that a thread issues.
+Needs NVIDIA's compiler and a disassembler that reads the architecture (for sm_70
 `setup_nvdisasm.py` fetches one); nothing is run, and nothing timed.  Ends with an error where an aim is missed, or
 where no disassembler could tell.
 """
@@ -31,9 +33,12 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.hal.compilers.nvrtc import compile_cuda, version
 from rollergen.hal.compilers.sass import histogram, main_loops
 from rollergen.hal.load import load_device
-from rollergen.hal.spec import Device
+from rollergen.hal.spec import Device, Instruction
 from rollergen.measure.compile_report import compiled_target
 from rollergen.program.model import multiply_add_share
+from rollergen.program.model.costs import costs_of
+from rollergen.program.model.limiters.issue import instructions_of
+from rollergen.program.model.price import worked
 from rollergen.program.rprogram import Stage
 
 T = rg.tensor
@@ -47,6 +52,15 @@ MOST_OFF = 0.03
 """Of the model's share from that of the code."""
 WIDE = {"matmul": (*GLOBAL, *SHARED), "conv": SHARED}
 """Loads that are to be of 128 bits."""
+
+ARITHMETIC = {"FFMA": 1, "DFMA": 1, "HFMA2": 2, "IDP": 1}
+"""Multiply-adds of an instruction; of IDP those of words."""
+MATRIX = ("HMMA", "IMMA", "DMMA", "QMMA")
+BESIDE = ("HGMMA", "IGMMA", "QGMMA")
+"""Run beside the program, for tiles as wide as a thread's group has columns."""
+DTYPES = ("float32", "tf32", "float64", "float16", "bfloat16", "int8")
+MOST_OFF_PRODUCTS = 0.3
+"""Of the model's count from the code's, but of products that run beside the program, whose issue never binds."""
 
 LOOPS: dict[str, Callable[[], Any]] = {
     "matmul 4096": lambda: rg.ops.matmul(T("A", (4096, 4096)), T("B", (4096, 4096))),
@@ -121,6 +135,50 @@ def loop_row(name: str, on: Device) -> Row:
     return {**found, "loads": {w: loop[w] for w in LOADS if w in loop}, "counts": dict(loop)}
 
 
+def product_row(dtype: str, on: Device) -> Row:
+    """The first choice of a 4096 x 4096 x 4096 product: instructions that a thread issues for each multiply-add."""
+    held = "float32" if dtype == "tf32" else dtype
+    options = rg.BuildOptions(allow_tf32=dtype == "tf32")
+    graph = canonicalize(rg.ops.matmul(T("A", (4096, 4096), held), T("B", (4096, 4096), held)))
+    program = construct(graph, on, options, top_k=10)[0].program
+    compiled = compile_cuda(emit(program, on, "cuda").text, compiled_target(on)[0].arch)
+    stage = program.stages[-1]
+    instruction = on.instruction(stage.compute.instruction)
+    found: Row = {"case": f"product, {dtype}", "device": on.name, "instruction": instruction.name}
+    names = (*MATRIX, *BESIDE) if instruction.is_matrix else tuple(ARITHMETIC)
+    counts = main_loops(compiled.code, names)
+    if counts is None:
+        kernel = compiled.kernels[-1]
+        found |= {"registers": kernel.registers, "stack_bytes": kernel.stack_bytes}
+        return {**found, "note": "no disassembler here reads this architecture"}
+    entry = max(counts, key=lambda one: sum(counts[one].get(name, 0) for name in names))
+    loop, kernel = counts[entry], next(one for one in compiled.kernels if one.entry == entry)
+    found |= {"registers": kernel.registers, "stack_bytes": kernel.stack_bytes}
+    nest, work = worked(stage, on)
+    share = _share(instruction, stage)
+    done = sum(loop.get(name, 0) * (share if instruction.is_matrix else ARITHMETIC[name]) for name in names)
+    blocks = prod(one.extent for one in stage.loops if one.kind == "grid")
+    points = prod(one.extent for one in stage.op.axes) / (blocks * float(nest.threads))
+    model = float(instructions_of(nest, on, costs_of(on), work)) / points
+    code = sum(loop.values()) / done
+    found |= {"instructions": sum(loop.values()), "code_each": code, "model_each": model}
+    found["ratio"] = round(model / code, 3)
+    beside = instruction.is_asynchronous
+    found["aim"] = "its issue binds nothing" if beside else f"model within {MOST_OFF_PRODUCTS:.0%}"
+    off = not beside and abs(found["ratio"] - 1) > MOST_OFF_PRODUCTS
+    found["misses"] = [f"the model counts {found['ratio']:.2f} of the code"] if off else []
+    return {**found, "counts": dict(loop)}
+
+
+def _share(instruction: Instruction, stage: Stage) -> float:
+    """Multiply-adds of one thread in one machine instruction of the matrix unit's."""
+    columns = instruction.n
+    if instruction.is_asynchronous:  # tiles along n, up to 32 of them, are one
+        along = [one.extent for one in stage.loops if one.kind == "unroll" and one.axis == stage.op.axes[1].name]
+        columns = min(prod(along), 32 * instruction.n)
+    return instruction.m * columns * instruction.k / instruction.lanes / instruction.issued
+
+
 def walk_row(on: Device) -> Row:
     """The walk of softmax over rows that are not kept: instructions for 16 elements, everything of the loop counted."""
     options = rg.BuildOptions(shapes=rg.CodeShapes(rows_in_registers=False))
@@ -190,6 +248,7 @@ def show(rows: list[Row]) -> None:
         share = f"{one['share']:.1%} ({one['model_share']:.1%})" if "share" in one else ""
         each = str(one.get("instructions", "-")) + (f" for {one['outputs']}" if "outputs" in one else "")
         each += f": {one['each']}" if "each" in one else ""
+        each += f", model {one['ratio']:.2f} of it" if "ratio" in one else ""
         loads = " ".join(f"{name} {count}" for name, count in one.get("loads", {}).items())
         table.add_row(
             one["device"], one["case"], str(one["registers"]), str(one["stack_bytes"]), each, share, loads,
@@ -215,6 +274,7 @@ def main(given_words: list[str] | None = None) -> None:
         on = load_device(name)
         rows += [loop_row(case, on) for case in LOOPS]
         rows += [] if given.loops else [walk_row(on), *(straight_row(case, on) for case in STRAIGHT)]
+        rows += [product_row(dtype, on) for dtype in DTYPES]
     show(rows)
     if not given.loops:
         keep("sass", {"compiler": f"NVRTC {version()}", "rows": rows})

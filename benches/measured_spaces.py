@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import space_terms_cpu
 from ranking import Ranking, rank
-from space_conv import COMPILERS, NVCC, conv_program, slower_of_pairs
+from space_conv import AS_WRITTEN, compiled_by, conv_program, slower_of_pairs
 from space_cpu import cpu_program
 from space_gpu import gpu_program
 from space_terms import roller_seconds, without
@@ -55,7 +55,7 @@ def read_rows(path: Path) -> list[Row]:
 def program_of(row: Row, device: Device) -> RProgram:
     """The rProgram that a row describes, compiled for `device`; the columns tell which space it is of."""
     if "tile_size_x" in row:
-        return conv_program(row, COMPILERS.get(device.name, NVCC))
+        return conv_program(row, compiled_by(device))
     return cpu_program(row) if "MR" in row else gpu_program(row)
 
 
@@ -115,7 +115,7 @@ def terms(rows: Iterable[Row], device: Device) -> dict[str, Ranking]:
         return _terms_of_cpu(own, programs, measured, device)
     found = {"nothing": rank([float(predict(p, device).seconds) for p in programs], measured)}
     found |= {term: rank(said, measured) for term, said in without(programs, device)}
-    if device.name in COMPILERS:
+    if "tile_size_x" in own[0] and compiled_by(device) != AS_WRITTEN:
         as_written = [conv_program(row) for row in own]
         found["what the compiler made of it"] = rank([float(predict(p, device).seconds) for p in as_written], measured)
     found["all (ROLLER's maximum instead)"] = rank([roller_seconds(row, device) for row in own], measured)

@@ -6,8 +6,7 @@ word by word; use_padding makes the stride of its rows congruent to block_size_x
 that was measured.)  Without use_shmem threads read the image where they need it.
 
 The rows' source unrolls the filter and a thread's outputs.  What a compiler makes of that is part of the program that
-was measured, and one of them changes it (`Compiled`); both facts were read off the measured times by those who
-collected them:
+was measured, and the target of the device's spec says it (`compiled_by`):
 
 - more than so many multiply-adds are not written out: the filter's rows then stay a loop of shorter runs;
 - where sizes do not divide, results are stored under tests, and the accumulation of each output sinks below its own
@@ -23,6 +22,7 @@ from functools import lru_cache
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Binary, Buffer, Load, Partial, named_combiner
+from rollergen.hal.spec import Device
 from rollergen.program.rprogram import Accumulator, Compute, Copy, Loop, RProgram, Stage
 
 SIZE, FILTER = 4096, 15
@@ -44,14 +44,15 @@ class Compiled:
     sinks: bool = False
 
 
-NVCC = Compiled(tested=15 * TAPS, run=1)
-"""Of the programs with tests those with 16 outputs, and no others, took up to 2.4 times as long as their neighbours:
-as long as if each row of the filter read its operands anew."""
-HIPCC = Compiled(8 * TAPS, 8 * TAPS, 5, True)
-"""LLVM leaves loops that it should unroll whole at 16,384 instructions: between 8 and 9 outputs of 225 taps, at about
-nine instructions each; runs of the largest divisor that fits."""
-COMPILERS = {"mi50-hip": HIPCC}
-"""By the device that ran the programs."""
+AS_WRITTEN = Compiled()
+
+
+def compiled_by(device: Device) -> Compiled:
+    """What the compiler of the device's target does, by its dialect; `AS_WRITTEN` where that says nothing."""
+    dialect = dict(device.targets[0].dialect)
+    out = int(dialect.get("written_out", 0))
+    tested, run = int(dialect.get("written_out_tested", out)), int(dialect.get("rolled_run", FILTER))
+    return Compiled(out, tested, run, dialect.get("sinks_below_tests") == "yes")
 
 
 @lru_cache(maxsize=1)
@@ -68,7 +69,7 @@ def convolution() -> TensorOp:
     )
 
 
-def conv_program(row: Mapping[str, str], compiled: Compiled = NVCC) -> RProgram:
+def conv_program(row: Mapping[str, str], compiled: Compiled = AS_WRITTEN) -> RProgram:
     """The rProgram of one row, as it was compiled."""
     names = ("block_size_x", "block_size_y", "tile_size_x", "tile_size_y")
     bx, by, tx, ty = (int(row[name]) for name in names)

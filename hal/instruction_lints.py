@@ -95,10 +95,24 @@ def matrix_units_are_used(device: Device) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def lanes_are_issued(device: Device) -> Iterator[Finding]:
+    starts = dict(device.costs).get("issue_per_clock") or device.schedulers
+    for number, one in enumerate(device.instructions if device.kind.lockstep else ()):
+        most = starts * device.execution_width
+        if one.lanes == one.m == one.k == 1 and one.per_clock > most * SLACK:
+            yield Finding(
+                NOTE, f"instructions[{number}].per_clock",
+                f"is {one.per_clock:g} of {one.name}; {starts:g} instructions of {device.execution_width} threads "
+                f"start {most:g} in a clock",
+                "the rate is never reached: are schedulers and execution_width its own?",
+            )  # fmt: skip
+
+
 INSTRUCTION_LINTS: tuple[Callable[[Device], Iterator[Finding]], ...] = (
     peaks_agree,
     instructions_are_counted_and_not_multiply_adds,
     instructions_are_those_of_the_architecture,
     matrix_units_go_together,
+    lanes_are_issued,
     matrix_units_are_used,
 )

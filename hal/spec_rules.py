@@ -228,6 +228,10 @@ def what_reaches_source_text_is_an_attribute(device: Device) -> Iterator[str]:
         if steps and not re.fullmatch("[1-9][0-9]{0,2}", steps):
             path = f"targets[{number}].dialect.unrolled_steps"
             yield f"{path} is {shown(steps)}; expected nothing, or a number of steps such as 4"
+        for key in ("written_out", "written_out_tested", "rolled_run"):
+            count = dict(target.dialect).get(key, "")
+            if count and not re.fullmatch("[1-9][0-9]{0,6}", count):
+                yield f"targets[{number}].dialect.{key} is {shown(count)}; expected nothing, or a number such as 1800"
 
 
 def widths_are_powers_of_two(device: Device) -> Iterator[str]:

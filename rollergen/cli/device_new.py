@@ -142,6 +142,7 @@ def without_what_it_lacks(parent: Device, arch: str, language_name: str | None) 
         one
         for one in parent.instructions
         if (not one.is_matrix or one.layout in named.matrix_layouts)
+        and not (one.is_dot_product and named.name != parent.kind.language)
         and not lacks(arch, replace(one, k=products.get(f"{one.name}.k", one.k)))
     )
     if len(has) == len(parent.instructions):

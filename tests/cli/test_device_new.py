@@ -145,6 +145,8 @@ def test_what_another_language_has_no_words_for_is_left_out(tmp_path):
     told = ok("devices", "new", "card", *words)
     assert "as opencl has no such instructions: mma, mma_bf16, mma_s8, mma_e4m3, mma_e5m2, mma_tf32." in told
     assert "Source is written for" not in told
+    told = ok("devices", "new", "card", "--like", "t4", *words[2:-1], str(tmp_path / "b.json"))
+    assert "as opencl has no such instructions: dp4a, wmma." in told
     assert load_device(file).targets[0].language == "opencl"
 
 

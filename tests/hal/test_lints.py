@@ -65,6 +65,10 @@ BROKEN = {
         f"instructions[{[i.name for i in A100.instructions].index('mma_tf32')}].per_clock",
         "makes 1 multiply-adds of mma_tf32 for one of float16's",
     ),
+    "lanes_are_issued": (
+        replace(V100, schedulers=1), NOTE, "instructions[0].per_clock",
+        "is 64 of fma; 1 instructions of 32 threads start 32 in a clock",
+    ),
     "latencies_rise_outward": (
         with_layer(V100, "shared", latency_clocks=600), WARNING, "memory_layers[2].latency_clocks",
         "is 28, that of shared 600",

@@ -189,6 +189,12 @@ def test_steps_of_unrolled_loops_are_a_number(text):
     assert message.startswith("v100.json: targets[0].dialect.unrolled_steps is ")
 
 
+@pytest.mark.parametrize("key", ["written_out", "written_out_tested", "rolled_run"])
+def test_what_a_compiler_writes_out_is_a_number(key):
+    message = refusal(changed(["targets", 0, "dialect", key], "many"))
+    assert f'targets[0].dialect.{key} is "many"; expected nothing, or a number such as 1800' in message
+
+
 def test_attributes_are_taken():
     for text in ("", "__attribute__((min_vector_width(512)))", "__attribute__((a)) __attribute__((b(1, 2)))"):
         parse_device(changed(["targets", 0, "dialect", "kernel_attribute"], text), "small.json")
