@@ -129,7 +129,7 @@ COSTS: Mapping[str, Cost] = {
     "warm_cache": cost("share of the data that fit the outermost cache which is there when the kernel starts (1: all)"),
     "warm_below": cost(
         "fill of the outermost cache (bytes that a call touches over its capacity) up to which all of it is there at "
-        "the next call; needs warm_above",
+        "the next call, or of a launch, up to which its temporary is there at the next launch; needs warm_above",
     ),
     "warm_above": cost(
         "fill of it from which on none is; linear between (default: keep_below and keep_above hold for it, too)"

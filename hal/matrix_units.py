@@ -1,5 +1,6 @@
 """Which architectures have an instruction, and words for it here: specs that are begun from others may carry it over.
 
+    >>> from rollergen.hal.load import load_device
     >>> lacks("sm_86", load_device("rtx4090").instruction("mma_e4m3"))
     True
 """

@@ -142,3 +142,30 @@ def test_results_beyond_the_caches_are_best_written_along_their_rows():
     assert 0 < walks(4096, panels_m=1, panels_n=64) < lines / 4  # pieces of 8 KB begin anew
     assert walks(4096, panels_m=1, panels_n=128) == 0  # whole rows lie one behind the other
     assert walks(1024, panels_m=4, panels_n=1) == 0  # 4 MB lie in the caches
+
+
+@pytest.mark.parametrize("fill", [0.5, 0.9, 1.5])
+def test_a_temporary_is_written_back_once_its_launch_has_filled_the_last_cache(fill):
+    """On an A100 all of it survives up to 0.6 times the cache that a launch reads and writes, none from 1.15 on."""
+    device = load_device("a100")
+    elements = int(fill * device.caches[-1].capacity_bytes) // 8 // 4096 * 4096
+    made, kept = copied(elements, device)
+    bytes_of = lambda stage: dict(predict_stage(stage, device).traffic_bytes)["dram"]
+    read = written = bytes_of(made) / 2
+    assert read == pytest.approx(4 * elements, rel=0.02)  # and what the last block has more of it
+    lost = min(max((fill - 0.6) / (1.15 - 0.6), 0), 1)
+    assert bytes_of(kept) == pytest.approx(read + lost * written, rel=1e-3)
+    assert predict_stage(kept, device).seconds >= roofline_seconds(kept, device)
+
+
+def test_a_temporary_is_written_at_once_where_no_spec_says_how_lines_survive():
+    device = load_device("v100")
+    made, kept = copied(2**18, device)
+    assert limiters(kept, device) == limiters(made, device)
+
+
+def copied(elements, device):
+    """A launch that reads an array and stores as much, as an output and as a temporary."""
+    op = canonicalize(rg.ops.relu(rg.tensor("X", (elements,)))).tensor_ops[0]
+    made = elementwise_stage(op, ElementwisePlan(), device)
+    return made, replace(made, op=replace(op, output=replace(op.output, kind="temporary")))

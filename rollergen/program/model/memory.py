@@ -16,9 +16,10 @@ import numpy as np
 
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device, MemoryLayer, Tlb
-from rollergen.program.model.costs import Costs
+from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.numeric import Number, choose, clip, gcd, least, most
+from rollergen.program.rprogram import Stage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,6 +137,12 @@ def surviving(fill: Number, low: float, high: float) -> Number:
     if high <= low:
         return choose(fill <= low, 1.0, 0.0)
     return clip((high - fill) / (high - low), 0.0, 1.0)
+
+
+def writes_back_later(stage: Stage, device: Device) -> bool:
+    """Whether the last cache may hold what a launch has stored when it ends: a temporary, where the spec says how lines
+    survive there."""
+    return bool(costs_of(device).warm_above) and stage.op.output.kind == "temporary" and not stage.store.streaming
 
 
 def lies_beside(others: Iterable[Operand], operand: Operand, device: Device) -> bool:

@@ -12,6 +12,7 @@ from rollergen.expr.winograd import can_be_filtered
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import facts_of
+from rollergen.program.model.memory import writes_back_later
 from rollergen.program.rprogram import UNROLL, Accumulator, BlockOrder, Loop, Stage
 from rollergen.tile.exact_traffic import traffic
 from rollergen.tile.rules import main_instruction
@@ -21,7 +22,8 @@ def roofline_seconds(stage: Stage, device: Device) -> float:
     """The larger of: one multiply-add for each reduced point and sum at the nominal rate of the stage's instruction;
     every byte that the tensor op touches, once, at the nominal bandwidth of the backing store.
 
-    Data that a cache shared by all units holds when the kernel starts (`warm_cache`) bound nothing.
+    Data that a cache shared by all units holds when the kernel starts (`warm_cache`), or a temporary that it may hold
+    when it ends, bound nothing.
     """
     return max(multiply_add_seconds(stage, device), compulsory_seconds(stage, device))
 
@@ -72,6 +74,8 @@ def compulsory_seconds(stage: Stage, device: Device) -> float:
     nominal = store.bandwidth_nominal_gb_s or store.bandwidth_gb_s
     per_second = nominal * 1e9 or store.bytes_per_clock * device.clock_mhz * 1e6 * device.units
     beyond = shared[-1].capacity_bytes if shared and costs_of(device).warm_cache else 0
+    if shared and not beyond and writes_back_later(stage, device):
+        beyond = min(shared[-1].capacity_bytes, stage.op.output.elements * ITEMSIZE[stage.op.output.dtype])
     return (total - beyond) / per_second
 
 

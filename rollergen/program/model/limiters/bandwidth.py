@@ -10,7 +10,7 @@ from rollergen.program.loops import next_rows, prefetches_lines
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.fragments import share_across_rows
 from rollergen.program.model.limiters.limit import ADDS, IN_SERIES, OVERLAPS, TAKES_TURNS, Limit
-from rollergen.program.model.memory import FILL, Stream, cache_of, survival, surviving
+from rollergen.program.model.memory import FILL, Stream, cache_of, survival, surviving, writes_back_later
 from rollergen.program.model.moved import in_one_row
 from rollergen.program.model.nest import Nest, Waves, results_wait
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, is_one, least, most
@@ -66,6 +66,8 @@ def supply(
         reads, stores = _directions(nest, costs, used, last)
         if not is_one(beyond):
             reads, stores = reads * beyond, (stores * beyond if not nest.stage.store.streaming else stores)
+        elif last and inner is not None:
+            stores = stores * _written_back(nest, device, inner, costs)
         spilled = _spill_lines(nest, costs, work, waves, inner, line) if number == 0 else 0
         if not is_nothing(spilled):
             reads, stores = reads + spilled, stores + spilled
@@ -205,6 +207,16 @@ def _shares_beyond(
             kept = costs.keep_above > costs.keep_below
             found.append(1 - survival(fill, costs) if kept else most(0.0, 1 - 1 / fill))
     return found
+
+
+def _written_back(nest: Nest, device: Device, cache: MemoryLayer, costs: Costs) -> Number:
+    """Share of what a launch stores that reaches the memory while it runs: all of it but for a temporary's lines that
+    survive in the last cache beside what the launch reads.
+
+    Those are written back while later launches run, which read them from the cache: there the memory is charged with
+    these bytes once, as if they were read from it.  (One array scaled into another on an A100, launch after launch:
+    24.5 MB in 9.2 us, 33.4 in 14.6, 45.4 in 30.3.  Without what launching takes that is 3.7, 2.8 and 1.6 TB/s.)"""
+    return _beyond(nest, cache, costs, last=True) if writes_back_later(nest.stage, device) else 1.0
 
 
 def _keeps_for_the_next_call(device: Device, cache: MemoryLayer, costs: Costs) -> bool:
