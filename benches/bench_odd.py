@@ -24,6 +24,7 @@ from rollergen.construct import construct
 from rollergen.construct.planning import planned
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.options import BuildOptions
+from rollergen.program.model.costs import costs_of
 from rollergen.targets import resolve
 
 DEVICES, DTYPES = ("v100", "a100", "h200", "mi50"), ("float32", "float16", "bfloat16", "int8")
@@ -48,11 +49,11 @@ def seconds(size: Size, dtype: str, device: Any) -> float:
 
 
 def copied(size: Size, dtype: str, device: Any) -> tuple[float, float]:
-    """Seconds that copies of the smaller factor and of both take at least: a launch for each, and its bytes read and
-    written at the rate of memory."""
+    """Seconds that copies of the smaller factor and of both take at least: a launch for each, and its bytes read at the
+    rate of memory, and written, unless a spec says how the last cache keeps them."""
     m, n, k = size
-    seconds_a_byte = 1 / (device.backing.bandwidth_gb_s * 1e9)
-    factors = [device.launch_us * 1e-6 + 2 * count * ITEMSIZE[dtype] * seconds_a_byte for count in (m * k, k * n)]
+    seconds_a_byte = (1 if costs_of(device).warm_above else 2) / (device.backing.bandwidth_gb_s * 1e9)
+    factors = [device.launch_us * 1e-6 + count * ITEMSIZE[dtype] * seconds_a_byte for count in (m * k, k * n)]
     return min(factors), sum(factors)
 
 
