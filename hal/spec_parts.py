@@ -345,7 +345,8 @@ class Target:
     language: str = declared("opencl, cuda, bsp, or one that an installed package brings", accepts="name")
     arch: str = declared("sm_70, gfx906, ... or empty", accepts="word", default="")
     dialect: tuple[tuple[str, str], ...] = declared(
-        "attributes of every kernel, build options, ...",
+        "attributes of every kernel, build options, and what the compiler does: unrolled_steps (of a loop, at most), "
+        "written_out (multiply-adds of a thread that it writes out at most, as hal/probes/unrolling.py reads them)",
         accepts="texts",
         default=(),
     )

@@ -3,10 +3,12 @@
 import json
 import re
 import shlex
+import warnings
 from pathlib import Path
 
 import pytest
 
+import rollergen as rg
 from rollergen.hal import field_reference, spec_schema
 from rollergen.hal.load import load_device
 from tests.cli.test_cli import ok, run
@@ -60,6 +62,19 @@ def test_the_machine_of_the_page_on_others_loads_without_warnings_and_builds(tmp
     assert checked.exit_code == 0 and "systolic of 16 x 16 x 16 is used by no program" in checked.stdout
     built = ok("build", "matmul", "m=128", "n=128", "k=128", "--device", str(file), "--no-cache", "--json")
     assert json.loads(built)["device"]
+
+
+def test_operators_on_a_machine_of_few_threads_are_constructed_without_a_word_of_drops(tmp_path):
+    (text,) = re.findall(r"```json\n(.*?)```", OTHERS, re.DOTALL)
+    spec = json.loads(text)
+    few = {**spec["limits"], "threads_per_block": 64, "threads_per_unit": 64}
+    file = tmp_path / "npu.json"
+    file.write_text(json.dumps({**spec, "execution_width": 64, "limits": few}))
+    x = rg.tensor("X", (8192, 8192))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for expression in (rg.ops.sum(x, axis=1), rg.ops.softmax(x), rg.ops.matmul(x, x), rg.ops.permute(x, (1, 0))):
+            assert rg.construct(expression, file, 1)
 
 
 def test_a_spec_from_nothing_is_whole_after_two_refusals(tmp_path):

@@ -97,19 +97,20 @@ def _in_parts(
     if split is None or device.units == 1:
         return
     *partials, combined = split
-    stages = (*(_partial(one, device, rules) for one in partials), combine_stage(combined, device, rules))
+    made = [_partials(one, device, rules) for one in partials]
+    if not all(made):
+        return  # a device whose blocks have few threads: none of them aligns
+    stages = (*(cheapest(some, device) for some in made), combine_stage(combined, device, rules))
     yield candidate(f"split {parts}", stages, tuple(one.output for one in partials), device, split=parts)
     added = adding(op, axis, parts, device, rules)
     if added is not None:
-        few = reduction_plans(added.sums, device, rules, Tally(), brief=True)
-        made = [added.stage(stage) for stage in _stages(added.sums, few, device, "partial")]
-        yield added.candidate("", parts, cheapest(made, device), device)
+        sums = [added.stage(stage) for stage in _partials(added.sums, device, rules)]
+        yield added.candidate("", parts, cheapest(sums, device), device)
 
 
-def _partial(op: TensorOp, device: Device, rules: AlignmentRules) -> Stage:
-    """The cheapest stage for one component of the parts of a split reduction."""
-    few = reduction_plans(op, device, rules, Tally(), brief=True)
-    return cheapest(_stages(op, few, device, "partial"), device)
+def _partials(op: TensorOp, device: Device, rules: AlignmentRules) -> list[Stage]:
+    """Stages for one component of the parts of a split reduction."""
+    return _stages(op, reduction_plans(op, device, rules, Tally(), brief=True), device, "partial")
 
 
 def sums_stage(op: TensorOp, device: Device) -> Stage:
