@@ -267,14 +267,15 @@ def verdict(row: Row) -> str:
 def main(given_words: list[str] | None = None) -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--device", nargs="+", default=["v100", "a100", "h200"])
-    words.add_argument("--loops", action="store_true", help="main loops only")
+    words.add_argument("--loops", action="store_true", help="the loops of `LOOPS` only")
     given = words.parse_args(given_words)
     rows = []
     for name in given.device:
         on = load_device(name)
         rows += [loop_row(case, on) for case in LOOPS]
-        rows += [] if given.loops else [walk_row(on), *(straight_row(case, on) for case in STRAIGHT)]
-        rows += [product_row(dtype, on) for dtype in DTYPES]
+        if not given.loops:
+            rows += [walk_row(on), *(straight_row(case, on) for case in STRAIGHT)]
+            rows += [product_row(dtype, on) for dtype in DTYPES]
     show(rows)
     if not given.loops:
         keep("sass", {"compiler": f"NVRTC {version()}", "rows": rows})
