@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollergen.construct.choose import choice, limited, room_bytes
+from rollergen.construct.choose import LEAST_CONSIDERED, choice, limited, room_bytes
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.dropped import collected_drops
 from rollergen.expr.stages import Graph
@@ -26,11 +26,11 @@ def construction_notes(graph: Graph, device: Device, options: BuildOptions = Bui
 def _notes(graph: Graph, device: Device, options: BuildOptions) -> Iterator[str]:
     room = room_bytes(graph, device)
     for op in graph.tensor_ops:
-        of = op, device, options.rules, 10, room
-        name, found = op.output.name, choice(*of, options.search)
+        of = op, device, options.rules, LEAST_CONSIDERED, room
+        name, found = op.output.name, choice(*of, options.search, None)  # as `construct` asks, whose answer is kept
         yield f"{name}: {found.account.text()}"
         if kind_of(op) == CONTRACTION:
-            grown, best = choice(*of, GROW).candidates, choice(*of, ALL).candidates
+            grown, best = choice(*of, GROW, None).candidates, choice(*of, ALL, None).candidates
             if grown and best:
                 tile = " x ".join(f"{axis} {extent}" for axis, extent in grown[0].key[1])
                 said, away = grown[0].seconds, grown[0].seconds / best[0].seconds - 1

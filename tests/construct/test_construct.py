@@ -213,6 +213,16 @@ def test_the_grown_program_is_valid_and_its_distance_from_the_optimum_is_told(na
     assert construction_notes(graph, device)[1].startswith(f"{graph.tensor_ops[0].output.name}: growth by data reuse alone would end at ")
 
 
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+def test_notes_ask_for_nothing_that_construction_has_asked_for(device):
+    graph = OPERATORS["matmul"]
+    choice.cache_clear()
+    construct(graph, device, BuildOptions(), 4)
+    made = choice.cache_info().misses
+    construction_notes(graph, device)
+    assert choice.cache_info().misses <= made + len(graph.tensor_ops)  # the grown ones
+
+
 @given(i=st.integers(0, 10), j=st.integers(0, 10))
 def test_reuse_grows_most_along_the_shorter_side(i, j):
     op = matmul_op(4096, 4096, 4096)
