@@ -5,7 +5,8 @@ Of the four measured spaces in the folder DATA one after the other is left out. 
 fitted on a GPU is then made larger and smaller, one at a time, while that is better for the cards that are left: tau
 less the median error of the predicted times, |log(predicted / measured)|, on average.  What comes out ranks the whole
 space of the card that was left out.  Beside that tau the one with the specs as they are.  Exits with 1 where the former
-is more than the aim below the latter.
+is more than the aim below the latter.  The ascent begins at the specs' constants, which were set by all four: it shows
+whether the others pull away from them.
 """
 
 from __future__ import annotations

@@ -33,7 +33,10 @@ def predict(program: RProgram, device: Device, starts_in: Mapping[str, str] = NO
     units share or the one unit has, in which the producer has left them.  Of others the spec says it (`warm_cache`):
     where it says nothing, in memory.
 
-    Raises ProgramError for tensors and layers that are none, and for programs of which no such thing is known.
+    Lines of a tensor that is stored are there, too, and reach memory later, which this launch isn't charged with.
+
+    Raises ProgramError for tensors that the program does not have, layers that are none of these, and programs of which
+    no such thing is known.
     """
     if starts_in:
         _require_starts(program, device, starts_in)

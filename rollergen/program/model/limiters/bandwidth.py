@@ -66,7 +66,7 @@ def supply(
         reads, stores = _directions(nest, costs, used, last)
         if not is_one(beyond):
             reads, stores = reads * beyond, (stores * beyond if not nest.stage.store.streaming else stores)
-        elif last and inner is not None and nest.facts.store.buffer.name not in starts_in:
+        elif last and inner is not None and not costs.warm_cache and nest.facts.store.buffer.name not in starts_in:
             stores = stores * _written_back(nest, device, inner, costs)
         spilled = _spill_lines(nest, costs, work, waves, inner, line) if number == 0 else 0
         if not is_nothing(spilled):
