@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rollergen.errors import ProgramError
+from rollergen.errors import ArgumentError, ProgramError
 from rollergen.hal.languages import Machine
 from rollergen.hal.spec import Device
 from rollergen.program.matrix_chains import is_matrix_chain
@@ -35,8 +35,8 @@ def predict(program: RProgram, device: Device, starts_in: Mapping[str, str] = NO
 
     Lines of a tensor that is stored are there, too, and reach memory later, which this launch isn't charged with.
 
-    Raises ProgramError for tensors that the program does not have, layers that are none of these, and programs of which
-    no such thing is known.
+    Raises ArgumentError for tensors that the program does not have, for other layers, and where the program has chains
+    of products or supersteps, whose model takes no such state.
     """
     if starts_in:
         _require_starts(program, device, starts_in)
@@ -50,14 +50,14 @@ def predict(program: RProgram, device: Device, starts_in: Mapping[str, str] = NO
 
 def _require_starts(program: RProgram, device: Device, starts_in: Mapping[str, str]) -> None:
     if program.tile_mappings or any(stage.inner is not None for stage in program.stages):
-        raise ProgramError("starts_in is given; expected none for programs of supersteps and for chains of products")
+        raise ArgumentError("starts_in is given; expected none for programs of supersteps and for chains of products")
     names = [*(one.name for one in program.inputs), *(stage.op.output.name for stage in program.stages)]
     shared = [one.name for one in device.caches if one.scope == "device" or device.units == 1]
     for tensor, layer in starts_in.items():
         if tensor not in names:
-            raise ProgramError(f"starts_in names {tensor!r}; expected tensors of the program: {', '.join(names)}")
+            raise ArgumentError(f"starts_in names {tensor!r}; expected tensors of the program: {', '.join(names)}")
         if layer not in (layers := [*shared, device.backing.name]):
-            raise ProgramError(f"starts_in[{tensor!r}] is {layer!r}; expected one of {', '.join(layers)}")
+            raise ArgumentError(f"starts_in[{tensor!r}] is {layer!r}; expected one of {', '.join(layers)}")
 
 
 def machine_of(program: RProgram, device: Device) -> Machine | None:

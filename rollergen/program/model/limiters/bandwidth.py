@@ -22,8 +22,6 @@ from rollergen.program.rprogram import GRID
 
 Moved = tuple[str, Number, Number]
 """A layer, with the bytes that leave it for each block and those that it is given."""
-
-
 NOT_SAID: Mapping[str, str] = {}
 """Of no tensor the layer in which its data lie when the kernel starts."""
 
@@ -171,17 +169,21 @@ def _with_fills(device: Device, cache: MemoryLayer | None, limit: Limit, both: N
 
 
 def _beyond(nest: Nest, cache: MemoryLayer, costs: Costs, last: bool) -> Number:
-    """Share of a warm problem that a cache has not kept since the last call: what it cannot hold, or, where a spec says
-    how lines survive, what did not; of the ``last`` cache a spec may say it apart, as others use it as well."""
+    """Share of a warm problem that a cache has not kept since the last call."""
     stored = () if nest.stage.store.streaming else (nest.facts.store,)
     seen = {operand.buffer.name: operand.bytes for operand in (*nest.facts.loads, *stored)}
-    total = sum(seen.values())
-    fill = total / cache.capacity_bytes
+    return _not_kept(sum(seen.values()) / cache.capacity_bytes, costs, last)
+
+
+def _not_kept(fill: Number, costs: Costs, last: bool) -> Number:
+    """Share of what fills a cache so far that is gone when a later kernel asks for it: what it cannot hold, or, where a
+    spec says how lines survive, what did not; of the ``last`` cache a spec may say it apart, as others use it as well.
+    """
     if last and costs.warm_above:
         return 1 - surviving(fill, costs.warm_below, costs.warm_above)
     if costs.keep_above > costs.keep_below:
         return 1 - survival(fill, costs)
-    return most(0.0, 1 - cache.capacity_bytes / total)
+    return most(0.0, 1 - 1 / fill)
 
 
 def _shares_beyond(
@@ -204,8 +206,7 @@ def _shares_beyond(
         else:
             capacity = nearer[layer].capacity_bytes
             fill = sum(size for name, size in operands.items() if starts_in.get(name) == layer) / capacity
-            kept = costs.keep_above > costs.keep_below
-            found.append(1 - survival(fill, costs) if kept else most(0.0, 1 - 1 / fill))
+            found.append(_not_kept(fill, costs, layer == device.caches[-1].name))
     return found
 
 
