@@ -58,7 +58,7 @@ def instructions_are_those_of_the_architecture(device: Device) -> Iterator[Findi
             yield Finding(
                 WARNING, f"instructions[{number}]",
                 f"is {one.name} of {one.m} x {one.n} x {one.k} {one.dtype}, for {arch}",
-                f"no {arch} has it, or no word for it is known here: what is predicted by its rate is not what runs",
+                f"no {arch} has it, or no code is written for it here: programs run slower than its rate predicts",
             )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Which architectures have an instruction, and words for it here: specs that are begun from others may carry it over.
+"""Which architectures have an instruction that code is written for here.  A spec that is begun from another device may
+carry over one that its own architecture lacks.
 
     >>> from rollergen.hal.load import load_device
     >>> lacks("sm_86", load_device("rtx4090").instruction("mma_e4m3"))
@@ -33,7 +34,7 @@ else), of float16 with k of 8, of float8, and dp4a (PTX ISA, target notes)."""
 
 
 def lacks(arch: str, one: Instruction) -> bool:
-    """Whether no card of `arch` has the matrix instruction or dot product, or no word for it is known here; False for
+    """Whether no card of `arch` has the matrix instruction or dot product, or no code is written for it here; False for
     what is neither, and where the architecture's name says nothing."""
     if not (one.is_matrix or one.is_dot_product):
         return False
