@@ -34,6 +34,7 @@ from benches.operators_beside import entries as entries_beside
 from benches.results import begun, ever_kept, keep, result_path
 from rollergen.bench.suites import suite
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit
 from rollergen.errors import RollergenError, RuntimeUnavailableError
 from rollergen.expr.canonical import canonicalize
@@ -41,7 +42,6 @@ from rollergen.hal.compilers.nvrtc import version
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.measure.compile_report import KernelReport, compile_report, compiled_target, predicted_facts
-from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
 
 NAME = "cuda_compile"

@@ -21,9 +21,9 @@ from rich.progress import track
 
 import rollergen as rg
 from rollergen.construct.choose import choice
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import RollergenError
 from rollergen.hal.spec import Device
-from rollergen.options import BuildOptions
 from rollergen.research import planned
 from rollergen.targets import resolve
 

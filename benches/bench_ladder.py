@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benches.aims import Aim, verdict
 from benches.results import RESULTS, keep_at
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
-from rollergen.options import BuildOptions
 from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram

@@ -21,9 +21,9 @@ from rich.table import Table
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import planned
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.options import BuildOptions
 from rollergen.program.model.costs import costs_of
 from rollergen.targets import resolve
 

@@ -22,9 +22,9 @@ import rollergen as rg
 from benches.aims import Aim, verdict
 from benches.results import RESULTS, keep_at
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
-from rollergen.options import BuildOptions
 from rollergen.program.model import predict
 from rollergen.program.model.launching import launch_us
 from rollergen.research import planned

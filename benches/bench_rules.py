@@ -29,8 +29,8 @@ from timing import alternate, checked
 
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
+from rollergen.construct.options import BuildOptions
 from rollergen.hal.spec import Device
-from rollergen.options import BuildOptions
 from rollergen.research import planned
 from rollergen.space.rules import BANK, SWITCHES
 from rollergen.targets import resolve

@@ -30,11 +30,11 @@ from timing import alternate, checked
 import rollergen as rg
 from rollergen.bench.suites import suite
 from rollergen.construct.choose import choice
+from rollergen.construct.options import GROW, BuildOptions
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.load import device_names
 from rollergen.hal.spec import Device
-from rollergen.options import GROW, BuildOptions
 from rollergen.research import planned
 from rollergen.targets import resolve
 

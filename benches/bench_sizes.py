@@ -36,8 +36,8 @@ from rich.table import Table
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import planned
-from rollergen.options import BuildOptions
 from rollergen.sizes.regime import PROGRAMS, Expression, Reference, choice_of, priced, prices_of
 from rollergen.targets import resolve
 

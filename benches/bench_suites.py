@@ -32,7 +32,6 @@ from benches.aims import Aim, verdict
 from benches.results import begun, keep, result_path
 from benches.seeds.predicted import forget
 from rollergen.bench.suites import Entry, suite, suite_names
-from rollergen.candidates import paused_collector
 from rollergen.construct import construct
 from rollergen.emit import emit_all
 from rollergen.errors import DoesNotFitError
@@ -40,6 +39,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.hal.probes.host import complete
 from rollergen.hal.spec import Device
+from rollergen.measure.candidates import paused_collector
 from rollergen.program.check import check
 
 DEVICES = ("cpu", "v100", "mi50", "ipu")

@@ -36,10 +36,10 @@ import rollergen as rg
 from benches.verify.command import ablate, evaluate
 from benches.verify.metrics import top_k
 from benches.verify.report import write_tables
-from rollergen.candidates import paused_collector
 from rollergen.features import matrix, names
 from rollergen.hal.changes import with_present_costs
 from rollergen.hal.spec import Device
+from rollergen.measure.candidates import paused_collector
 from rollergen.program.model import Prediction, predict
 from rollergen.program.rprogram import RProgram
 from rollergen.store.record_files import read

@@ -20,7 +20,7 @@ from results import begun, keep, result_path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from rollergen.options import BuildOptions
+from rollergen.construct.options import BuildOptions
 from tests.fuzzing.minimise import minimised
 from tests.fuzzing.recipes import Recipe, draw
 from tests.fuzzing.sizes import SizedRecipe, sized
@@ -38,7 +38,7 @@ from rollergen.gate.oracle import expression_oracle
 from rollergen.measure.bench import LocalBench
 from rollergen.measure.outcome import Outcome
 from rollergen.emit import emit
-from rollergen.options import BuildOptions
+from rollergen.construct.options import BuildOptions
 from rollergen.tile.rules import AlignmentRules, CodeShapes
 
 device, options = rg.load_device("{device}"), {options}

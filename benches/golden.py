@@ -26,12 +26,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benches.operator_cases import CASES
 from rollergen.bench.suites import suite, suite_names
-from rollergen.candidates import paused_collector
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit_all
 from rollergen.errors import RollergenError
 from rollergen.hal.load import device_names
-from rollergen.options import BuildOptions
+from rollergen.measure.candidates import paused_collector
 from rollergen.research import planned
 from rollergen.targets import resolve
 from tests.fuzzing.recipes import draw

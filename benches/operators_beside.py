@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import rollergen as rg
-from rollergen.options import BuildOptions
+from rollergen.construct.options import BuildOptions
 
 T = rg.tensor
 SEED = 1

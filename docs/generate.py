@@ -21,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import rollergen as rg
 from benches.seeds.claims import CLAIMS
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import planned
 from rollergen.emit import emit
 from rollergen.expr.show import show
 from rollergen.hal.load import known_names, load_device
 from rollergen.lower import lower
-from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import chains, price
 from rollergen.program.model.limiters import arithmetic, bandwidth, entering, gathering, issue, latency, misses, paths

@@ -27,7 +27,7 @@ _NAMES = {
     "compile": "rollergen.network.compiling",
     "pack": "rollergen.expr.nibbles",
     "Model": "rollergen.network.model",
-    "BuildOptions": "rollergen.options",
+    "BuildOptions": "rollergen.construct.options",
     "AlignmentRules": "rollergen.tile.rules",
     "CodeShapes": "rollergen.tile.rules",
     "Kernel": "rollergen.kernel",

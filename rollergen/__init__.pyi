@@ -4,6 +4,7 @@ from typing import Any as _Any
 
 from rollergen import errors
 from rollergen.build import build
+from rollergen.construct.options import BuildOptions
 from rollergen.explain.plots import plot_space
 from rollergen.expr import operators as ops
 from rollergen.expr.dims import dim
@@ -37,7 +38,6 @@ from rollergen.expr.scans import scan as scan
 from rollergen.kernel import Kernel
 from rollergen.network.compiling import compile
 from rollergen.network.model import Model, load
-from rollergen.options import BuildOptions
 from rollergen.research import construct, load_device, predict, profile, space
 from rollergen.runtime.result_pool import clear_pool
 from rollergen.tile.rules import AlignmentRules, CodeShapes

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import planned
 from rollergen.dropped import collected_drops, drop_notes
 from rollergen.errors import ArgumentError, DeviceError, ExpressionError, refuse_top_k, shown
@@ -22,7 +23,6 @@ from rollergen.hal.runtimes.remembered import doubt
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
 from rollergen.measure.outcome import Outcome, Progress, watched
-from rollergen.options import BuildOptions
 from rollergen.store.cache import Cache
 from rollergen.targets import resolve
 from rollergen.verify.judge import Judge, VerifierLike, judge_of
@@ -126,7 +126,8 @@ def build(
                 options=options, progress=progress,
             )  # fmt: skip
     if found is None:
-        from rollergen.candidates import measured, paused_collector, proposed, unmeasured  # none if it was found
+        # not where the kernel is found in the cache
+        from rollergen.measure.candidates import measured, paused_collector, proposed, unmeasured
 
         with collected_drops():
             drafts = partial(terms.drafted, graph), terms.count, target, options

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rollergen.construct import construct as construct_graph
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import planned
 from rollergen.construct.space import Space
 from rollergen.construct.space import space as space_of_graph
@@ -20,7 +21,6 @@ from rollergen.measure.distributed import Job, measure_through
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import measure_on, propose
-from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.model import Prediction
 from rollergen.program.model import predict as predict_program

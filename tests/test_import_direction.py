@@ -12,8 +12,6 @@ STAGES = ("expr", "tile", "program", "space", "construct", "lower", "emit", "gat
 
 BEFORE_ALL = {"rollergen.errors", "rollergen.hal.errors", "rollergen.hal.dataclass", "rollergen.dropped"}
 ABROAD = re.compile(r"\s*(from|import) (benches|tests)\b")
-WITH_CONSTRUCTION = {"rollergen.options"}
-"""What the user may ask of the choice: known from construction on."""
 
 IMPORTED_BY = {
     "rollergen.bsp": (),
@@ -31,8 +29,6 @@ def rank(name: str) -> int:
         return -2
     if parts[:2] in (["rollergen", "hal"], ["rollergen", "devices"]):
         return -1
-    if name in WITH_CONSTRUCTION:
-        return STAGES.index("construct")
     if len(parts) > 1 and parts[1] in STAGES:
         return STAGES.index(parts[1])
     return len(STAGES)
@@ -109,8 +105,6 @@ def test_errors_import_nothing_but_the_hardware_layers_own():
         ("rollergen.lower.ir", "def f():\n    from rollergen.kernel import Kernel", ["rollergen.kernel"]),
         ("rollergen.hal.spec", "from rollergen.expr.values import Load", ["rollergen.expr.values"]),
         ("rollergen.tile.rules", "from ..program import check", ["rollergen.program.check"]),
-        ("rollergen.program.check.program", "from rollergen.options import BuildOptions", ["rollergen.options"]),
-        ("rollergen.construct.choose", "from rollergen.options import BuildOptions", []),
         ("rollergen.expr.index", 'importlib.import_module("rollergen.tile.rules")', ["rollergen.tile.rules"]),
         ("rollergen.gate.gate", "from rollergen.expr.values import Load\nimport numpy.linalg", []),
     ],

@@ -29,13 +29,13 @@ from benches.gpu.rows import Row, Rows
 from benches.gpu.timer import STATES, Timer
 from rollergen.bench.suites import Entry
 from rollergen.build import Terms, terms_of
-from rollergen.candidates import proposed
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import planned
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
 from rollergen.gate.narrowing import program_accuracies
+from rollergen.measure.candidates import proposed
 from rollergen.measure.outcome import Outcome
-from rollergen.options import BuildOptions
 from rollergen.program.model import predict
 
 NAME = "candidates"

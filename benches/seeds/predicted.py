@@ -10,10 +10,10 @@ from typing import Any
 from benches.seeds.bounds import roofline_seconds
 from benches.seeds.finding import MEASURED, MODEL, Finding, Row, mean_of
 from rollergen.bench.suites import Entry
-from rollergen.candidates import paused_collector
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.construct.copies import copy_stage
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit_all, index_code
 from rollergen.errors import ConstructionError, DoesNotFitError
 from rollergen.expr import index
@@ -23,8 +23,8 @@ from rollergen.expr.stages import Graph, cut
 from rollergen.hal.compilers.nvrtc import is_installed
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
+from rollergen.measure.candidates import paused_collector
 from rollergen.measure.compile_report import compile_report
-from rollergen.options import BuildOptions
 from rollergen.program.assemble import nest
 from rollergen.program.assemble.elementwise import elementwise_axes
 from rollergen.program.model import predict, together

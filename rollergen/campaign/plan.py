@@ -33,6 +33,7 @@ from typing import Any
 
 from rollergen.bench.problems import expression
 from rollergen.bench.suites import Entry, suite
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
@@ -41,7 +42,6 @@ from rollergen.hal.files.bounded import MOST_BYTES, TomlError, read_toml
 from rollergen.hal.files.trusted import read_untrusted
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device
-from rollergen.options import BuildOptions
 from rollergen.store.keys import as_text, expression_text, sha256
 from rollergen.targets import resolve
 

@@ -17,6 +17,7 @@ from rollergen.construct.edges import candidates_apart
 from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.ledger import Account, Ledger, waste_limit, waste_of
 from rollergen.construct.matrix_space import matrix_candidates
+from rollergen.construct.options import ALL, GROW, RANKED, BuildOptions, Rank
 from rollergen.construct.reductions import inner_product_candidates, reduction_candidates, row_candidates
 from rollergen.construct.rename import renamed, with_names
 from rollergen.construct.roles import CHAIN, CONTRACTION, ELEMENTWISE, REDUCTION, ROW, SCAN, contraction_roles, kind_of
@@ -37,7 +38,6 @@ from rollergen.expr.values import Buffer
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.languages import Machine
 from rollergen.hal.spec import Device
-from rollergen.options import ALL, GROW, RANKED, BuildOptions, Rank
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.check import check_each
 from rollergen.program.model import price_stages, with_launches

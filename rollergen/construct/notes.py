@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollergen.construct.choose import LEAST_CONSIDERED, choice, limited, room_bytes
+from rollergen.construct.options import ALL, GROW, BuildOptions
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.dropped import collected_drops
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
-from rollergen.options import ALL, GROW, BuildOptions
 
 
 def construction_notes(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> tuple[str, ...]:

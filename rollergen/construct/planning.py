@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
+from rollergen.construct.options import BuildOptions
 from rollergen.dropped import collected_drops, standing
 from rollergen.errors import ConstructionError, DoesNotFitError, DtypeError
 from rollergen.expr.activations import PAIR, with_quantized_activations
@@ -19,7 +20,6 @@ from rollergen.expr.stages import Graph, cut
 from rollergen.expr.unpacked_words import with_unpacked_words
 from rollergen.expr.values import Cast, Value, walk
 from rollergen.hal.spec import Device
-from rollergen.options import BuildOptions
 from rollergen.tile.rules import vector_lanes
 
 _APART = 4096

@@ -15,6 +15,7 @@ from rollergen.construct.copies import copy_seconds, pending_copies
 from rollergen.construct.drafts import SIZES, Draftable, Drafted, drafted
 from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
+from rollergen.construct.options import ALL, GROW
 from rollergen.construct.prefetching import prefetching, with_next_panels
 from rollergen.construct.reductions import next_panel_prefetched
 from rollergen.construct.variants import Variant, needs_packing, operands
@@ -26,7 +27,6 @@ from rollergen.expr.values import Buffer, Load, is_named
 from rollergen.expr.views import in_a_row
 from rollergen.hal.masked_stores import MASK_REGISTERS
 from rollergen.hal.spec import Device
-from rollergen.options import ALL, GROW
 from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage, sharing_panels
 from rollergen.program.assemble.levels import reuses
 from rollergen.program.assemble.nest import ceil_div, is_batch

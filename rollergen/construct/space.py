@@ -11,6 +11,7 @@ from rollergen.construct.candidate import Candidate
 from rollergen.construct.choose import op_candidates, program_of, some_candidates
 from rollergen.construct.drafts import SIZES
 from rollergen.construct.ledger import Ledger
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.construct.serial_space import Structure, exact, grid, structures
 from rollergen.construct.variants import variants
@@ -19,7 +20,6 @@ from rollergen.expr.stages import Graph
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
-from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
 from rollergen.space.engine import Points
 from rollergen.tile.rules import AlignmentRules

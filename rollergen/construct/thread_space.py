@@ -17,6 +17,7 @@ from rollergen.construct.copies import behind
 from rollergen.construct.drafts import beyond
 from rollergen.construct.grow import grown_threads
 from rollergen.construct.ledger import Ledger
+from rollergen.construct.options import ALL, GROW
 from rollergen.construct.priced import Contraction, Priced, cheapest_points
 from rollergen.construct.reductions import combine_stage
 from rollergen.construct.splits import adding, part_counts
@@ -27,7 +28,6 @@ from rollergen.expr.index import Atom, Index, Mod
 from rollergen.expr.splitting import split_reduction
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
-from rollergen.options import ALL, GROW
 from rollergen.program.assemble.asynchronous import RING, has_asynchronous_copies
 from rollergen.program.assemble.contraction import accumulator_dtype, fits_output, keeps_order
 from rollergen.program.assemble.plan import Roles

@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import ArgumentError, shown, writing
 from rollergen.explain.explanation import Facts, seconds_text
 from rollergen.explain.rooflines import roofline
@@ -16,7 +17,6 @@ from rollergen.expr.language import Tensor
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.optional import blank_plot, optional
-from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
 from rollergen.research import DeviceLike, construct, load_device, predict, profile, space
 

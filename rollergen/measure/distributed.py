@@ -15,6 +15,7 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from dataclasses import replace
 from typing import Any
 
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import CheckFailedError
 from rollergen.gate.comparison import Oracle
 from rollergen.hal.dataclass import dataclass
@@ -25,7 +26,6 @@ from rollergen.measure.isolation import bench_for
 from rollergen.measure.outcome import Outcome, Progress
 from rollergen.measure.profiler import all_failed, stands, warn_of_doubts, without_revoked
 from rollergen.measure.timing import Timed
-from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.executor import executor_for
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from multiprocessing import Pipe
 from typing import Any
 
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import DeviceError
 from rollergen.gate.comparison import Oracle
 from rollergen.gate.gate import Gate
@@ -26,7 +27,6 @@ from rollergen.hal.spec import Device
 from rollergen.measure.bench import Bench, LocalBench, Lost, failed
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.worker import GRACE_S, Limits, Setup
-from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.executor import Executor
 from rollergen.runtime.session import Reading

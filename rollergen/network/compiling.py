@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rollergen.build import check_settings, terms_of
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import ArgumentError, shown
 from rollergen.hal.spec import Device
 from rollergen.importers import torch_models
@@ -20,7 +21,6 @@ from rollergen.network.partition import Step
 from rollergen.network.repeated import repeated
 from rollergen.network.stored import Stored
 from rollergen.optional import optional
-from rollergen.options import BuildOptions
 from rollergen.runtime.executor import is_present
 from rollergen.targets import resolve
 

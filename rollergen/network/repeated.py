@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rollergen.construct.options import BuildOptions
 from rollergen.hal.spec import Device
 from rollergen.importers.graph import Network
 from rollergen.network.partition import Step
-from rollergen.options import BuildOptions
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
 

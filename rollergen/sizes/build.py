@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from rollergen.construct.options import BuildOptions
 from rollergen.dropped import collected_drops, drop, drop_notes
 from rollergen.emit import Source
 from rollergen.errors import ArgumentError, CheckFailedError, ExpressionError, RollergenError, shown
@@ -20,7 +21,6 @@ from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.outcome import Outcome, Progress
-from rollergen.options import BuildOptions
 from rollergen.runtime.executor import Compiled, RuntimeExecutor
 from rollergen.sizes.kernel import Place, Program, SizedKernel, programs_of
 from rollergen.sizes.regime import Expression, Reference, RegimeMap, regime_map

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from rollergen.construct.choose import construct, limited
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import cuts, row_limits
 from rollergen.dropped import drop
 from rollergen.errors import ConstructionError, DoesNotFitError, RollergenError
@@ -22,7 +23,6 @@ from rollergen.expr.dims import Dim, Sized
 from rollergen.expr.stages import Graph
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
-from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.model.counts import Counted, price_counts
 from rollergen.program.model.together import price_stages

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from rollergen.construct.options import BuildOptions
 from rollergen.expr.dims import Dim
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
-from rollergen.options import BuildOptions
 from rollergen.sizes.facts import facts_of_map, map_of_facts
 from rollergen.sizes.plan import Plan
 from rollergen.sizes.regime import PROGRAMS_OF_SEVERAL, RegimeMap

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import CacheWarning, ProgramError
 from rollergen.expr.stages import Graph
 from rollergen.hal.compilers import cubin_cache
@@ -21,7 +22,6 @@ from rollergen.hal.dataclass import dataclass
 from rollergen.hal.files.stamp import Stamp, stamp
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
-from rollergen.options import BuildOptions
 from rollergen.runtime.signature import Signature
 from rollergen.store import emitted, entries
 from rollergen.store.database import StoreError, reading, waiting, writing

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import ArgumentError, ProgramError
 from rollergen.expr import language as rg
 from rollergen.expr.canonical import canonicalize
@@ -28,7 +29,6 @@ from rollergen.hal.dataclass import dataclass
 from rollergen.hal.files.trusted import read_untrusted
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device
-from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.model import predict
 from rollergen.program.rprogram import Accumulator, Compute, Copy, Loop, RProgram, Stage, Store

@@ -16,13 +16,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rollergen.construct.options import BuildOptions
 from rollergen.expr.stages import Graph
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.files.kept import keep, read_kept
 from rollergen.hal.files.user_cache import cache_directory
 from rollergen.hal.load import device_hash, device_to_json
 from rollergen.hal.spec import Device
-from rollergen.options import BuildOptions
 from rollergen.program.serial import EXPRESSION_FORMAT, table
 
 

@@ -11,11 +11,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from rollergen.construct.options import BuildOptions
 from rollergen.hal.compilers import cubin_cache
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
-from rollergen.options import BuildOptions
 from rollergen.store.cache import guarded
 from rollergen.store.database import StoreError, reading, writing
 from rollergen.store.entries import Damage, Entry, candidates_of, write_candidate

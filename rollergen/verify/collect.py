@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import planned
 from rollergen.construct.space import space
 from rollergen.expr.language import Tensor
@@ -24,7 +25,6 @@ from rollergen.measure.isolation import bench_for
 from rollergen.measure.outcome import Outcome, Progress
 from rollergen.measure.profiler import propose
 from rollergen.measure.timing import lost_when_timed
-from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.executor import RuntimeExecutor
 from rollergen.store.keys import expression_text, key_of, sha256

@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Union
 
+from rollergen.construct.options import BuildOptions
 from rollergen.dropped import standing
 from rollergen.errors import ArgumentError
 from rollergen.expr.stages import Graph
 from rollergen.hal.dataclass import dataclass
 from rollergen.hal.spec import Device
-from rollergen.options import BuildOptions
 from rollergen.verify.objectives import RESIDUALS
 
 if TYPE_CHECKING:

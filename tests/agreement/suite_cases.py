@@ -16,6 +16,7 @@ import numpy as np
 from rollergen.bench.suites import Entry
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import numpy_dtype
@@ -24,7 +25,6 @@ from rollergen.expr.reference import evaluate_at
 from rollergen.gate.differences import differences
 from rollergen.gate.tolerance import accuracies, exact_magnitude
 from rollergen.hal.spec import Device
-from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.rprogram import RProgram

@@ -10,6 +10,7 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.choose import program_of
 from rollergen.construct.ledger import Ledger
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.thread_space import ThreadSpace
 from rollergen.construct.variants import variants
@@ -18,7 +19,6 @@ from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import bounds
 from rollergen.hal.spec import Instruction
-from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.tile.rules import AlignmentRules, CodeShapes
 from tests.agreement.readers import assert_traffic, device, interpreted, run_opencl

@@ -10,6 +10,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import numpy_dtype
@@ -19,7 +20,6 @@ from rollergen.gate.oracle import expression_oracle
 from rollergen.hal.compilers import amd_clang
 from rollergen.hal.dtypes import DTYPES
 from rollergen.hal.spec import Instruction
-from rollergen.options import BuildOptions
 from rollergen.tile.rules import CodeShapes
 from tests.agreement import test_dot_products as dot_products
 from tests.agreement.readers import device, interpreted, run_opencl, small_integers

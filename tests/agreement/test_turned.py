@@ -11,12 +11,12 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct.choose import choice, construct, program_of
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.turned import turned_candidates
 from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.turned import turned as sums_of_lanes
 from rollergen.hal.load import load_device
-from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict

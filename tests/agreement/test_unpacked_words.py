@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import cuts, planned
 from rollergen.emit import emit
 from rollergen.gate.facts import Facts
-from rollergen.options import BuildOptions
 from rollergen.program.model import predict
 from tests.agreement.readers import assert_traffic, device, interpreted, run_opencl
 from tests.agreement.test_quantized_activations import arrays_of, stored, weighted, weights_of

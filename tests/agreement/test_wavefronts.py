@@ -15,13 +15,13 @@ from rollergen.construct import construct
 from rollergen.construct.choose import program_of
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.matrix_space import matrix_candidates
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.variants import variants
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.compilers.amd_clang import compile_opencl, is_installed
 from rollergen.hal.load import parse_device
-from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.model import predict
 from rollergen.tile.rules import AlignmentRules, CodeShapes

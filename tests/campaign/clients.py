@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import rollergen as rg
 from rollergen.campaign.plan import Plan, Task
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import DeviceError
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import device_hash
 from rollergen.measure.profiler import propose
-from rollergen.options import BuildOptions
 from rollergen.store.deliveries import Delivery
 from rollergen.store.keys import key_of
 from rollergen.store.records import records_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rollergen.campaign.plan import read_plan
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import ArgumentError, DeviceError, RollergenError
-from rollergen.options import BuildOptions
 
 pytest.importorskip("tomllib", reason="Python 3.10 needs tomli to read plans")
 

@@ -11,9 +11,9 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.asked_parts import asked_parts
 from rollergen.construct.ledger import Ledger
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
-from rollergen.options import BuildOptions
 from rollergen.program.assemble.levels import WAITING_STREAMED
 from rollergen.program.check import check
 from rollergen.program.loops import chain_lengths, next_rows

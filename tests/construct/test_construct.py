@@ -15,10 +15,10 @@ from rollergen.construct.choose import choice, op_candidates
 from rollergen.construct.copies import copy_stage
 from rollergen.construct.grow import Reuse, grow_layer, grow_registers, reuse_score, scale_out, staging_layers
 from rollergen.construct.notes import construction_notes
+from rollergen.construct.options import BuildOptions
 from rollergen.dropped import every_drop_raises
 from rollergen.errors import DoesNotFitError, DropWarning, ProgramError
 from rollergen.expr.canonical import canonicalize
-from rollergen.options import BuildOptions
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.check import check
 from rollergen.program.model import predict_stage

@@ -10,9 +10,9 @@ from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.construct.ledger import Account, waste_of
 from rollergen.construct.notes import construction_notes
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import ConstructionError
 from rollergen.expr.canonical import canonicalize
-from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
 from rollergen.space.rules import TENSOR_SHAPE
 from rollergen.tile.rules import AlignmentRules

@@ -8,11 +8,11 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.explain.explanation import decisions
 from rollergen.expr.canonical import canonicalize
-from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.loops import next_rows
 from rollergen.program.model import predict_stage

@@ -8,11 +8,11 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import cuts
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.explain.explanation import decisions
-from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.loops import AHEAD_BYTES, panel_part, prefetches_lines
 from rollergen.program.model import predict_stage

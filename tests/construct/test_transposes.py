@@ -6,9 +6,9 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
-from rollergen.options import BuildOptions
 from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret

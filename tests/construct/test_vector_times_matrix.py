@@ -4,10 +4,10 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.roles import contraction_roles
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
-from rollergen.options import BuildOptions
 from rollergen.space.contraction import serial_tiles
 from rollergen.tile.rules import AlignmentRules
 from tests.program.hand_devices import AVX512

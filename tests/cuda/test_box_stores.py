@@ -10,6 +10,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
@@ -18,7 +19,6 @@ from rollergen.hal.compilers.sass import histogram, main_loops
 from rollergen.lower.box_ir import FreeResults, ShowResults, WaitStores
 from rollergen.lower.products import check_products
 from rollergen.lower.stage import lower
-from rollergen.options import BuildOptions
 from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.check import check
 from rollergen.program.layers import managed_bytes

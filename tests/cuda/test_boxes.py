@@ -10,6 +10,7 @@ import pytest
 import rollergen as rg
 from rollergen.bundle.manifest import launches, launches_of
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit
 from rollergen.errors import DeviceError, ProgramError
 from rollergen.expr.canonical import canonicalize
@@ -21,7 +22,6 @@ from rollergen.lower.ir import Barrier, For
 from rollergen.lower.matrix_ir import BeginProducts, EndProducts, WaitProducts
 from rollergen.lower.products import check_products
 from rollergen.lower.stage import lower
-from rollergen.options import BuildOptions
 from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.check import check
 from rollergen.program.layers import managed_bytes

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.hal.compilers import nvrtc
@@ -18,7 +19,6 @@ from rollergen.hal.load import load_device
 from rollergen.lower.ir import Barrier
 from rollergen.lower.matrix_ir import BeginProducts, EndProducts, WaitProducts
 from rollergen.lower.stage import lower
-from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.layers import managed_bytes
 from rollergen.program.matrix_chains import MatrixChainTile, tile_of_matrix_chain

@@ -22,7 +22,7 @@ from rollergen.targets import resolve
 from tests.cuda.host import compiler
 from tests.matrices import matmul, planned
 
-candidates = importlib.import_module("rollergen.candidates")
+candidates = importlib.import_module("rollergen.measure.candidates")
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 V100, H200 = "Tesla V100-PCIE-16GB|7|0|17179869184", "NVIDIA H200|9|0|150000000000"
 

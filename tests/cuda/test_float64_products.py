@@ -10,6 +10,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit
 from rollergen.errors import ProgramError, SpecError
 from rollergen.expr.canonical import canonicalize
@@ -17,7 +18,6 @@ from rollergen.hal.changes import changed
 from rollergen.hal.compilers import nvrtc
 from rollergen.hal.compilers.sass import main_loops
 from rollergen.hal.load import load_device
-from rollergen.options import BuildOptions
 from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.check import check
 from rollergen.program.model import predict

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
@@ -17,7 +18,6 @@ from rollergen.hal.compilers.sass import main_loops
 from rollergen.lower.matrix_ir import WaitProducts
 from rollergen.lower.products import check_products
 from rollergen.lower.stage import lower
-from rollergen.options import BuildOptions
 from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.check import check
 from rollergen.program.model import predict_stage

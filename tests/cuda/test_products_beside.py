@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
@@ -18,7 +19,6 @@ from rollergen.hal.compilers.sass import main_loops
 from rollergen.lower.ir import Barrier
 from rollergen.lower.matrix_ir import BeginProducts, EndProducts, WaitProducts
 from rollergen.lower.stage import lower
-from rollergen.options import BuildOptions
 from rollergen.program.assemble.matrix import MatrixPlan
 from rollergen.program.check import check
 from rollergen.program.layers import managed_bytes

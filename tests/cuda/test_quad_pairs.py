@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.hal.compilers import nvrtc
 from rollergen.hal.compilers.sass import main_loops
 from rollergen.hal.load import load_device
-from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.layers import managed_bytes

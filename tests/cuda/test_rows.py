@@ -10,9 +10,9 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
-from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict_stage
 from rollergen.tile.rules import ALL_SHAPES, CodeShapes

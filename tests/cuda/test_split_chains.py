@@ -10,6 +10,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct.lone_rows import with_rows
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.reductions import combine_stage
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
@@ -20,7 +21,6 @@ from rollergen.expr.values import Load, transform
 from rollergen.hal.load import load_device
 from rollergen.lower.ir import For, walk
 from rollergen.lower.stage import lower
-from rollergen.options import BuildOptions
 from rollergen.program.assemble.chain import matrix_chain_stage
 from rollergen.program.chains import chain_roles
 from rollergen.program.check import check

@@ -13,6 +13,7 @@ from typing import Any
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.chains import runs_chains
+from rollergen.construct.options import BuildOptions
 from rollergen.dropped import every_drop_raises
 from rollergen.emit import Source, emit
 from rollergen.errors import ConstructionError, DoesNotFitError, RollergenError
@@ -25,7 +26,6 @@ from rollergen.measure.bench import Lost
 from rollergen.measure.isolation import Worker
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.worker import Limits, Setup
-from rollergen.options import BuildOptions
 from rollergen.program.chains import chain_roles
 from rollergen.targets import resolve
 from rollergen.tile.rules import AlignmentRules, CodeShapes

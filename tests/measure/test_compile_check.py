@@ -17,7 +17,7 @@ from rollergen.measure.profiler import first_kept
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_installed(), reason="rollergen[nvrtc] is not installed")
 CHECKED = rg.BuildOptions(compile_check=True)
 V100 = rg.load_device("v100")
-MODULE = import_module("rollergen.candidates")
+MODULE = import_module("rollergen.measure.candidates")
 """Its name in the package is the function."""
 
 

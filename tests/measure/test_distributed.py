@@ -8,11 +8,11 @@ from concurrent.futures.process import BrokenProcessPool
 import pytest
 
 import rollergen as rg
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import CheckFailedError, DeviceError
 from rollergen.gate.oracle import expression_oracle
 from rollergen.measure.distributed import Job, measure_through
 from rollergen.measure.profiler import fastest
-from rollergen.options import BuildOptions
 from tests.measure.faulty import CPU, RIGHT, TRAP, WRONG, sources
 
 EXPRESSION = rg.ops.matmul(rg.tensor("A", (60, 70)), rg.tensor("B", (70, 80)))

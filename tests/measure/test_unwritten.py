@@ -5,10 +5,10 @@ import importlib
 import pytest
 
 import rollergen as rg
-from rollergen.candidates import proposed
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import planned
 from rollergen.emit import emit
-from rollergen.options import BuildOptions
+from rollergen.measure.candidates import proposed
 
 WRITING = importlib.import_module("rollergen.measure.profiler")
 

@@ -7,10 +7,10 @@ import pytest
 
 import rollergen as rg
 from rollergen.build import terms_of
+from rollergen.construct.options import BuildOptions
 from rollergen.importers.graph import Network
 from rollergen.network.choosing import MOST, NEAR, ROUNDS, _taking, chosen, chosen_in_calls, rivals_of
 from rollergen.network.partition import Step
-from rollergen.options import BuildOptions
 from rollergen.targets import resolve
 
 torch = pytest.importorskip("torch")

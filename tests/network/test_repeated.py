@@ -4,9 +4,9 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct.choose import limited
+from rollergen.construct.options import RANKED
 from rollergen.network.partition import steps_of
 from rollergen.network.repeated import BLOCKS, SLOWER, in_blocks, repeated
-from rollergen.options import RANKED
 from rollergen.targets import resolve
 
 torch = pytest.importorskip("torch")

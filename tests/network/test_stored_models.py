@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import CacheWarning
 from rollergen.hal.load import load_device
 from rollergen.importers.graph import Network
-from rollergen.options import BuildOptions
 from rollergen.store import admin
 from rollergen.store.cache import forget_failures
 from rollergen.store.eviction import keep_below, size_bytes

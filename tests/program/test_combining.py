@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.expr.canonical import canonicalize
 from rollergen.lower import lower
 from rollergen.lower.expressions import STORAGE_BYTES, Exchange
 from rollergen.lower.features import Features
 from rollergen.lower.ir import LOCAL, Allocate, Barrier, Let, walk
-from rollergen.options import BuildOptions
 from rollergen.program.layers import combining_bytes
 from rollergen.program.model import predict_stage
 from rollergen.program.model.combining import combining_of

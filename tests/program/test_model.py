@@ -11,10 +11,10 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import planned
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Tlb
-from rollergen.options import BuildOptions
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.prediction import predict, predict_stage
 from rollergen.program.model.roofline import compulsory_bytes, roofline_seconds

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.serial_space import Packing
 from rollergen.construct.space import space
 from rollergen.construct.variants import needs_packing, variants
@@ -18,7 +19,6 @@ from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.turned import turned
 from rollergen.hal.load import load_device
-from rollergen.options import BuildOptions
 from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan
 from rollergen.program.model import predict_stage

@@ -9,12 +9,12 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.ledger import Ledger
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.window_space import window_candidates
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.lower import windows as lowered
-from rollergen.options import BuildOptions
 from rollergen.program.assemble.plan import WindowPlan
 from rollergen.program.assemble.window import window_loads, window_stage
 from rollergen.program.check.program import check

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import cuts
 from rollergen.gate.memory import HOST
-from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
 from rollergen.runtime.executor import executor_for
 from rollergen.sizes.facts import facts_of_map, map_of_facts

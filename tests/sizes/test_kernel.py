@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.construct.options import BuildOptions
 from rollergen.errors import ArgumentError, BundleError, ExpressionError, ShapeError
 from rollergen.hal.load import load_device
-from rollergen.options import BuildOptions
 from rollergen.sizes import regime
 from rollergen.sizes.cover import cover, of_orders
 from rollergen.sizes.regime import Expression, Pool

@@ -5,9 +5,9 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import planned
 from rollergen.gate.memory import HOST
-from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
 from rollergen.runtime.executor import executor_for
 from rollergen.sizes.opening import plan_of

@@ -14,8 +14,8 @@ import time
 from functools import lru_cache
 
 import rollergen as rg
+from rollergen.construct.options import BuildOptions
 from rollergen.expr.canonical import canonicalize
-from rollergen.options import BuildOptions
 from rollergen.store.cache import Cache
 from rollergen.store.deliveries import deliver
 from rollergen.store.location import store_path

@@ -14,7 +14,7 @@ from rollergen.store.location import store_path
 
 MODULES = {
     "programs": importlib.import_module("rollergen.verify.judge").Model,
-    "measure_on": importlib.import_module("rollergen.candidates"),
+    "measure_on": importlib.import_module("rollergen.measure.candidates"),
 }
 
 
@@ -174,7 +174,7 @@ def test_another_process_finds_the_kernel():
         "import rollergen as rg\n"
         "from rollergen.store import keys\n"
         "keys.fingerprint = lambda: 'the same'\n"
-        "if sys.argv[1] == 'found': sys.modules['rollergen.candidates'] = None\n"
+        "if sys.argv[1] == 'found': sys.modules['rollergen.measure.candidates'] = None\n"
         "print(rg.build(rg.ops.relu(rg.tensor('x', (100,))), 'v100', profile=False, top_k=2).source)\n"
     )
     runs = [

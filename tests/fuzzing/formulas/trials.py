@@ -16,11 +16,11 @@ import numpy as np
 
 import rollergen as rg
 from rollergen.bsp.interpreter import interpret_bulk
+from rollergen.construct.options import BuildOptions
 from rollergen.dropped import every_drop_raises
 from rollergen.emit import emit
 from rollergen.errors import RollergenError
 from rollergen.expr.language import Tensor
-from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
 from tests.agreement.readers import run_opencl
 from tests.cuda.test_programs import executed

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rollergen.construct.choose import Ranked
+from rollergen.construct.options import BuildOptions
 from rollergen.dropped import drop, none_stands
 from rollergen.errors import CheckFailedError
 from rollergen.gate.comparison import Oracle
@@ -16,7 +17,6 @@ from rollergen.measure.compile_check import compile_checked
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.outcome import UNWRITTEN, Outcome, Progress
 from rollergen.measure.profiler import fastest, first_kept, measure_on, written, written_out
-from rollergen.options import BuildOptions
 from rollergen.runtime.executor import RuntimeExecutor
 
 MOST_DRAFTED = 8
