@@ -167,8 +167,9 @@ class Terms:
         """What construction and the judge did, for `explain`."""
         from rollergen.construct.notes import construction_notes
 
+        drafted = self.judge.drafts(self.count, self.varied)
         by_judge = self.judge.notes(graph, self.device, self.options, self.count)
-        return construction_notes(graph, self.device, self.options) + by_judge
+        return construction_notes(graph, self.device, self.options, drafted) + by_judge
 
     def kernel(
         self,

@@ -99,8 +99,8 @@ def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int
     if machine is not None and (found := _of_machine(machine, graph, device, top_k)):
         return found
     join = lambda pick: program_of(graph, device, pick)
-    for few in _fewest(device, options, top_k):
-        choices = list(_choices(graph, device, options, top_k, few))
+    for count, few in considered(device, options, top_k):
+        choices = list(_choices(graph, device, options, count, few))
         if graph.definition:  # what quantises activations takes little time: all variety is the products'
             pairs = zip(graph.tensor_ops, choices, strict=True)
             choices = [found[:1] if op.output.kind == "temporary" else found for op, found in pairs]
@@ -112,10 +112,10 @@ def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int
 
 
 def _choices(
-    graph: Graph, device: Device, options: BuildOptions, top_k: int, few: int | None
+    graph: Graph, device: Device, options: BuildOptions, count: int, few: int | None
 ) -> Iterator[tuple[Candidate, ...]]:
     """The candidates of each tensor op."""
-    room, count = room_bytes(graph, device), max(top_k, LEAST_CONSIDERED)
+    room = room_bytes(graph, device)
     return (some_candidates(op, device, options, count, room, few) for op in graph.tensor_ops)
 
 
@@ -124,16 +124,17 @@ def takes_longer(seconds: float, graph: Graph, device: Device, options: BuildOpt
     device = limited(device, options)
     if device.kind.machine is not None:
         return False
-    few = _fewest(device, options, top_k)[0]
-    so_far = accumulate(found[0].seconds for found in _choices(graph, device, options, top_k, few))
+    asked = considered(device, options, top_k)[0]
+    so_far = accumulate(found[0].seconds for found in _choices(graph, device, options, *asked))
     return any(some > seconds for some in so_far)
 
 
-def _fewest(device: Device, options: BuildOptions, top_k: int) -> tuple[int | None, ...]:
-    """How few candidates may be drafted at first, and then, where too few of their programs are sound.  (Limits of
-    padding reject drafts, for which others are there.)"""
+def considered(device: Device, options: BuildOptions, top_k: int) -> tuple[tuple[int, int | None], ...]:
+    """``count`` and ``few`` of `choice` for so many programs, at first, and then where too few of them are sound.
+    (Limits of padding reject drafts, for which others are there.)"""
     few = top_k <= FEW and device.kind.threads and waste_limit(options.rules) is None
-    return (FEW, None) if few else (None,)
+    count = max(top_k, LEAST_CONSIDERED)
+    return ((count, FEW), (count, None)) if few else ((count, None),)
 
 
 def _of_call(op: TensorOp, found: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
@@ -207,9 +208,7 @@ def choice(
     return Choice(tuple(found), ledger.account(everything))
 
 
-def op_candidates(
-    op: TensorOp, device: Device, rules: AlignmentRules, count: int
-) -> tuple[Candidate, ...]:
+def op_candidates(op: TensorOp, device: Device, rules: AlignmentRules, count: int) -> tuple[Candidate, ...]:
     """The `count` best candidates of one tensor op, at most two of a kind; dropped ones are reported."""
     found = choice(op, device, rules, count)
     tell(found.account.dropped)

@@ -38,6 +38,9 @@ class Judge(Protocol):
         """Up to `count` programs, best first; `various`: where the model's order stands, of a larger draft, also the
         best of other variants."""
 
+    def drafts(self, count: int, various: bool = False) -> int:
+        """How many programs it has constructed for them."""
+
     def notes(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[str, ...]:
         """What it did, for `explain`."""
 
@@ -51,11 +54,15 @@ class Model:
         self, graph: Graph, device: Device, options: BuildOptions, count: int, various: bool = False
     ) -> tuple[Ranked, ...]:
         from rollergen.construct import construct
-        from rollergen.construct.variety import DRAFTED, varied
+        from rollergen.construct.variety import varied
 
-        if not various:
-            return construct(graph, device, options, count)
-        return varied(construct(graph, device, options, max(count, DRAFTED)), count)
+        drafted = construct(graph, device, options, self.drafts(count, various))
+        return varied(drafted, count) if various else drafted
+
+    def drafts(self, count: int, various: bool = False) -> int:
+        from rollergen.construct.variety import DRAFTED
+
+        return max(count, DRAFTED) if various else count
 
     def notes(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[str, ...]:
         return ()
@@ -80,6 +87,9 @@ class Verified:
             return Model().programs(graph, device, options, count, various)
         return tuple(drafted[position] for position in verdict.order[:count])
 
+    def drafts(self, count: int, various: bool = False) -> int:
+        return max(count, DRAFT)
+
     def notes(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[str, ...]:
         drafted, verdict = self._asked(graph, device, options, count, reasons=True)
         if verdict.abstained is not None:
@@ -97,7 +107,7 @@ class Verified:
         from rollergen.construct import construct
         from rollergen.verify.verifier import Verdict
 
-        drafted = construct(graph, device, options, max(count, DRAFT))
+        drafted = construct(graph, device, options, self.drafts(count))
         rate = lambda some: self.verifier.rerank([one.program for one in some], device, count, reasons)
         rated = standing([drafted], rate, lambda some: f"the verifier's order of {len(some)} programs")
         failed = Verdict(tuple(range(len(drafted))), "it failed, as a drop tells")

@@ -214,12 +214,13 @@ def test_the_grown_program_is_valid_and_its_distance_from_the_optimum_is_told(na
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
-def test_notes_ask_for_nothing_that_construction_has_asked_for(device):
+@pytest.mark.parametrize("count", [2, 4, 16])
+def test_notes_ask_for_nothing_that_construction_has_asked_for(device, count):
     graph = OPERATORS["matmul"]
     choice.cache_clear()
-    construct(graph, device, BuildOptions(), 4)
+    construct(graph, device, BuildOptions(), count)
     made = choice.cache_info().misses
-    construction_notes(graph, device)
+    construction_notes(graph, device, BuildOptions(), count)
     assert choice.cache_info().misses <= made + len(graph.tensor_ops)  # the grown ones
 
 
