@@ -17,7 +17,8 @@ from dataclasses import replace
 from rollergen.construct.candidate import Candidate, candidate, price, rounded
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.reductions import combine_stage
-from rollergen.construct.serial_space import made_of, structures
+from rollergen.construct.serial_space import made_of
+from rollergen.construct.serial_structures import structures
 from rollergen.construct.variants import Variant
 from rollergen.dropped import as_far_as_possible
 from rollergen.expr.splitting import split_reduction

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING
 
 from rollergen.construct.candidate import Candidate, rounded
 from rollergen.construct.reductions import next_panel_prefetched
+from rollergen.construct.serial_structures import Structure
 from rollergen.dropped import at_once
 from rollergen.hal.spec import Device
 from rollergen.program.loops import prefetched_lines, prefetched_loads, prefetches_lines
@@ -17,9 +17,6 @@ from rollergen.program.model import predict_stage, price_stages
 from rollergen.program.model.limiters.limit import TAKES_TURNS
 from rollergen.program.rprogram import SERIAL, Stage
 from rollergen.tile.rules import ITEMSIZE
-
-if TYPE_CHECKING:
-    from rollergen.construct.serial_space import Structure
 
 
 def prefetching(made: Sequence[tuple[Structure, Candidate]], device: Device) -> Iterator[Candidate]:

@@ -13,7 +13,8 @@ from rollergen.construct.drafts import SIZES
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.options import BuildOptions
 from rollergen.construct.roles import CONTRACTION, kind_of
-from rollergen.construct.serial_space import Structure, exact, grid, structures
+from rollergen.construct.serial_space import exact, grid
+from rollergen.construct.serial_structures import Structure, structures
 from rollergen.construct.variants import variants
 from rollergen.dropped import Drop, collected_drops, standing, tell
 from rollergen.expr.stages import Graph

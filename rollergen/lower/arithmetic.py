@@ -6,12 +6,11 @@ the compiler); max and min propagate NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
 from itertools import zip_longest
 from math import isnan
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from rollergen.expr.places import Put
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Take, Unary, Value, Var
-from rollergen.hal.dataclass import dataclass
 from rollergen.hal.dtypes import DOTS, WORD_OF
 from rollergen.lower import maths
 from rollergen.lower.expressions import (
@@ -44,30 +42,13 @@ from rollergen.lower.expressions import (
 )
 from rollergen.lower.integers import DIVISIONS, divided, powered, shifted, wrapping
 from rollergen.lower.masks import compare, is_mask, select, truth, widen
-from rollergen.lower.nest import Lane, Nest
+from rollergen.lower.nest import Nest
+from rollergen.lower.place import Scope
 from rollergen.lower.takes import read_take
 from rollergen.lower.writer import Writer
 
-if TYPE_CHECKING:
-    from rollergen.lower.place import Place
-
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 _COMMUTING_DOTS = tuple(op for (left, right), op in DOTS.items() if left == right)
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What the leaves of a value are here.
-
-    ``load`` and ``partial`` give expressions; ``variables`` those of `Var` nodes; ``lane`` is set where
-    the value is computed for all lanes at once.
-    """
-
-    place: Place
-    lane: Lane | None
-    load: Callable[[Load], Expr]
-    partial: Callable[[Partial], Expr]
-    variables: Mapping[str, Expr]
 
 
 def evaluate(out: Writer, scope: Scope, value: Value) -> Expr:

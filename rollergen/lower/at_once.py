@@ -10,10 +10,10 @@ from math import prod
 
 from rollergen.expr.index import Index, weighted_sum
 from rollergen.expr.values import Combiner
-from rollergen.lower.arithmetic import Scope, combine
+from rollergen.lower.arithmetic import combine
 from rollergen.lower.expressions import Expr, Inside, Read
 from rollergen.lower.ir import LOCAL, Write
-from rollergen.lower.place import Registers, when_all
+from rollergen.lower.place import Registers, Scope, when_all
 from rollergen.lower.writer import Writer
 
 _ALIGNMENT = 16

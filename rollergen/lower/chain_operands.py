@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from rollergen.expr.chains import ROW, SUM
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Binary, Cast, Const, Load, Partial, Select, Unary, Value, Var, axes_of, walk
-from rollergen.lower.arithmetic import Scope, evaluate
+from rollergen.lower.arithmetic import evaluate
 from rollergen.lower.elements import Access, read_at
 from rollergen.lower.expressions import (
     Element,
@@ -26,7 +26,7 @@ from rollergen.lower.fills import turn
 from rollergen.lower.ir import PRIVATE, Write
 from rollergen.lower.masks import in_lanes
 from rollergen.lower.nest import Nest
-from rollergen.lower.place import Place, clipped, when_all
+from rollergen.lower.place import Place, Scope, clipped, when_all
 from rollergen.lower.writer import Writer
 from rollergen.program.chains import ChainRoles, ChainTile, turned_loads
 from rollergen.program.rprogram import GRID, UNROLL

@@ -6,27 +6,23 @@ narrow elements (see `program.conversions`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
 from rollergen.expr.index import Index
 from rollergen.expr.values import Cast, Const, Load, Partial
-from rollergen.lower.arithmetic import Scope, evaluate
+from rollergen.lower.arithmetic import evaluate
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged, fetch_load, read_load, staged_access
 from rollergen.lower.expressions import Convert, Element, Expr, Number, Operation, position
 from rollergen.lower.fills import as_bits
+from rollergen.lower.matrices import Matrices
 from rollergen.lower.matrix_ir import CombinePairs, LoadNarrow, LoadNeighbours, WidenNarrow
-from rollergen.lower.place import Place
+from rollergen.lower.place import Place, Scope
 from rollergen.program.conversions import EIGHT, NEIGHBOURS, Conversion, Step, neighbours_of
 from rollergen.program.matrix import ROWS, matrix_axes
 from rollergen.program.rprogram import THREAD, UNROLL
-
-if TYPE_CHECKING:
-    from rollergen.lower.matrix import Matrices
 
 _WORD = "uint32"
 _BOTH, _ALL = 0x10001, 0x01010101

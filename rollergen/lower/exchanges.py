@@ -13,12 +13,12 @@ from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import is_named
 from rollergen.hal.dataclass import dataclass
-from rollergen.lower.arithmetic import Scope, combine
+from rollergen.lower.arithmetic import combine
 from rollergen.lower.expressions import STORAGE_BYTES, Build, Exchange, Expr, Inside, Number, Pick, Read
 from rollergen.lower.ir import LOCAL, Write
 from rollergen.lower.masks import select
 from rollergen.lower.nest import Nest
-from rollergen.lower.place import conjunction, when_all
+from rollergen.lower.place import Scope, conjunction, when_all
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import GROUP, PARALLEL, SERIAL, THREAD, UNROLL
 

@@ -9,10 +9,10 @@ largest = most
 from __future__ import annotations
 
 from rollergen.expr.rows import PART, WHOLE, shrinking
-from rollergen.lower.arithmetic import Scope, evaluate
+from rollergen.lower.arithmetic import evaluate
 from rollergen.lower.expressions import Call, Expr, Number, Operation
 from rollergen.lower.masks import compare, select
-from rollergen.lower.place import Place, Registers
+from rollergen.lower.place import Place, Registers, Scope
 from rollergen.lower.reductions import Accumulators, loops_over, unmasked
 from rollergen.lower.writer import Writer
 

@@ -7,7 +7,6 @@ apart (`rows_apart.sum_apart`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
@@ -16,13 +15,11 @@ from rollergen.lower.context import Context
 from rollergen.lower.conversions import step_loop
 from rollergen.lower.copies import Staged, corner_offset, mixed
 from rollergen.lower.expressions import Element, position
+from rollergen.lower.matrices import Matrices
 from rollergen.lower.matrix_ir import LoadPieces, OrderPieces, WaitFactors
 from rollergen.lower.place import Place
 from rollergen.program.matrix import COLUMNS, ROWS, SWIZZLE
 from rollergen.program.rows_apart import sum_apart
-
-if TYPE_CHECKING:
-    from rollergen.lower.matrix import Matrices
 
 
 def held_factors(context: Context, matrices: Matrices) -> dict[int, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from rollergen.expr.index import Index, weighted_sum
 from rollergen.expr.values import Load, Partial
 from rollergen.hal.dataclass import dataclass
-from rollergen.lower.arithmetic import Scope, register_dtype
+from rollergen.lower.arithmetic import register_dtype
 from rollergen.lower.boxes import write_boxes
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged, copies_at, in_registers, is_shared, read_load, varying
@@ -16,7 +16,7 @@ from rollergen.lower.expressions import Broadcast, Expr, Name, position
 from rollergen.lower.fills import fill_private, fill_registers, fill_shared
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.pipelines import write_pipeline
-from rollergen.lower.place import Place, Registers, clipped, is_uniform, trip_count, whole_iterations
+from rollergen.lower.place import Place, Registers, Scope, clipped, is_uniform, trip_count, whole_iterations
 from rollergen.lower.realigned import fill_realigned
 from rollergen.lower.reductions import loops_over
 from rollergen.lower.windows import fill_block_window, fill_window

@@ -23,7 +23,7 @@ from rollergen.expr.ruled_out import scores_of_whole_blocks
 from rollergen.expr.values import Cast, Load, Partial, Value
 from rollergen.hal.dataclass import dataclass
 from rollergen.lower.access import fetch, put
-from rollergen.lower.arithmetic import Scope, evaluate
+from rollergen.lower.arithmetic import evaluate
 from rollergen.lower.chain_bounds import ChainBounds
 from rollergen.lower.chain_copies import ChainCopies, bounds_of
 from rollergen.lower.chain_products import Block, ProductsBeside, ProductsOfFragments, unrolled
@@ -40,7 +40,7 @@ from rollergen.lower.expressions import (
 )
 from rollergen.lower.nest import Lane
 from rollergen.lower.online import OnlineRows, scaled_score
-from rollergen.lower.place import Place, when_all
+from rollergen.lower.place import Place, Scope, when_all
 from rollergen.program.chains import chain_factors, read_columns
 from rollergen.program.matrix import COLUMNS, QUAD_PAIRS, ROWS, accumulators_of, matrix_instruction, rows_of_thread
 from rollergen.program.matrix_chains import chain_loads, multiplied_columns, tile_of_matrix_chain

@@ -16,7 +16,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import Value, Within, loads
 from rollergen.lower import gathering, reductions
-from rollergen.lower.arithmetic import Scope, evaluate, evaluate_all
+from rollergen.lower.arithmetic import evaluate, evaluate_all
 from rollergen.lower.boxes import write_in_boxes
 from rollergen.lower.chains import write_chain
 from rollergen.lower.context import Context
@@ -26,7 +26,7 @@ from rollergen.lower.loops import Phase, descend, output_access, scope_of, sprea
 from rollergen.lower.matrix import reduce_matrices
 from rollergen.lower.matrix_chains import write_matrix_chain
 from rollergen.lower.nan_tests import look_for_nan
-from rollergen.lower.place import Place, Registers, conjunction, is_uniform
+from rollergen.lower.place import Place, Registers, Scope, conjunction, is_uniform
 from rollergen.lower.positions import start_places
 from rollergen.lower.prefetching import ask_for_result, ask_for_tile, fetch_next, prefetch_lines
 from rollergen.lower.scans import write_scans

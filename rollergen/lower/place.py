@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from functools import cached_property
@@ -10,10 +10,10 @@ from functools import cached_property
 from rollergen.expr.digits import follows
 from rollergen.expr.guards import within_extent
 from rollergen.expr.index import Bounds, Index, weighted_sum
-from rollergen.expr.values import Load, Within
+from rollergen.expr.values import Load, Partial, Within
 from rollergen.hal.dataclass import dataclass
 from rollergen.lower.expressions import Element, Expr, Inside, Number, Operation, position
-from rollergen.lower.nest import Nest
+from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.writer import Writer
 from rollergen.program.loops import OVERLAP
 from rollergen.program.rprogram import PARALLEL, SERIAL
@@ -311,3 +311,18 @@ def whole_iterations(place: Place, p: int, out: Writer) -> int | Expr | None:
     return out.let(
         f"{nest.variables[p]}_whole", clipped(whole, low // loop.stride, high // loop.stride, loop.extent)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the leaves of a value are here.
+
+    ``load`` and ``partial`` give expressions; ``variables`` those of `Var` nodes; ``lane`` is set where
+    the value is computed for all lanes at once.
+    """
+
+    place: Place
+    lane: Lane | None
+    load: Callable[[Load], Expr]
+    partial: Callable[[Partial], Expr]
+    variables: Mapping[str, Expr]

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from rollergen.expr.index import Index
 from rollergen.expr.values import IndexValue
-from rollergen.lower.arithmetic import Scope, evaluate
+from rollergen.lower.arithmetic import evaluate
 from rollergen.lower.expressions import Number
 from rollergen.lower.masks import widen
+from rollergen.lower.place import Scope
 from rollergen.lower.reductions import Accumulators, loops_over
 from rollergen.lower.writer import Writer
 from rollergen.program.loops import is_chained

@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rollergen.expr.places import put_of
-from rollergen.lower.arithmetic import Scope, evaluate
+from rollergen.lower.arithmetic import evaluate
 from rollergen.lower.elements import Access
 from rollergen.lower.expressions import Pick
+from rollergen.lower.place import Scope
 from rollergen.lower.takes import of_one_lane, one_lane
 from rollergen.lower.writer import Writer
 

@@ -14,7 +14,7 @@ from rollergen.expr.values import Combiner
 from rollergen.hal.dataclass import dataclass
 from rollergen.lower import exchanges
 from rollergen.lower.access import fetch, has_edge
-from rollergen.lower.arithmetic import Scope, combine, inside_lanes, zero_when_masked
+from rollergen.lower.arithmetic import combine, inside_lanes, zero_when_masked
 from rollergen.lower.at_once import put_together
 from rollergen.lower.best_lane import best_lane
 from rollergen.lower.elements import Access
@@ -33,7 +33,7 @@ from rollergen.lower.ir import LOCAL, Assign, For, Statement, Write
 from rollergen.lower.masks import select, widen
 from rollergen.lower.nan_tests import NanTests, chains, make_tests, told
 from rollergen.lower.nest import Nest
-from rollergen.lower.place import Place, Registers, is_uniform, trip_count, when_all
+from rollergen.lower.place import Place, Registers, Scope, is_uniform, trip_count, when_all
 from rollergen.lower.register_tiles import RegisterTile
 from rollergen.lower.writer import Writer
 from rollergen.program.loops import flush_depths, in_order

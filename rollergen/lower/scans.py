@@ -14,13 +14,13 @@ from rollergen.expr.tensor_op import Reduction, Running
 from rollergen.expr.values import loads
 from rollergen.hal.dataclass import dataclass
 from rollergen.lower import exchanges, reductions
-from rollergen.lower.arithmetic import Scope, combine, evaluate_all
+from rollergen.lower.arithmetic import combine, evaluate_all
 from rollergen.lower.context import Context
 from rollergen.lower.expressions import Element, Expr, Inside, Pointer, Read, register_dtype
 from rollergen.lower.ir import LOCAL, Write
 from rollergen.lower.loops import Phase, descend, scope_of
 from rollergen.lower.nest import Nest
-from rollergen.lower.place import Place, Registers, when_all
+from rollergen.lower.place import Place, Registers, Scope, when_all
 from rollergen.lower.reductions import Accumulators, Threads, loops_over
 from rollergen.lower.stores import store_tile
 from rollergen.lower.writer import Writer

@@ -12,7 +12,7 @@ from rollergen.expr.places import put_of
 from rollergen.expr.values import Cast, Load, Partial, Value, Var, loads
 from rollergen.hal.dtypes import DTYPES
 from rollergen.lower.access import fetch, has_edge, put
-from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
+from rollergen.lower.arithmetic import evaluate, register_dtype, stored
 from rollergen.lower.boxed_stores import Target, store_in_boxes
 from rollergen.lower.context import Context
 from rollergen.lower.copies import read_load
@@ -21,7 +21,7 @@ from rollergen.lower.expressions import Build, Element, Expr, Inside, Pointer, R
 from rollergen.lower.ir import PRIVATE, Write
 from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread
 from rollergen.lower.nest import Lane, Nest
-from rollergen.lower.place import Place, Registers
+from rollergen.lower.place import Place, Registers, Scope
 from rollergen.lower.prefetching import fetch_next_takes
 from rollergen.lower.puts import placed
 from rollergen.lower.reductions import loops_over

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from rollergen.expr.index import Index
 from rollergen.expr.takes import axes_of_ids, positions, widened
@@ -37,13 +36,10 @@ from rollergen.lower.expressions import (
 )
 from rollergen.lower.masks import compare
 from rollergen.lower.nest import Lane
-from rollergen.lower.place import load_bounds
+from rollergen.lower.place import Scope, load_bounds
 from rollergen.lower.writer import Writer
 
-if TYPE_CHECKING:
-    from rollergen.lower.arithmetic import Scope
-
-Evaluate = Callable[["Scope", Value], Expr]
+Evaluate = Callable[[Scope, Value], Expr]
 
 
 def read_take(out: Writer, scope: Scope, take: Take, of: Evaluate) -> Expr:

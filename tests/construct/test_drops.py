@@ -101,8 +101,8 @@ ASSEMBLED = [
     ("row", "cpu", "construct.reductions:row_stage"),
     ("reduction", "cpu", "construct.reductions:reduction_stage"),
     ("contraction", "v100", "construct.priced:contraction_stage"),
-    ("contraction", "cpu", "construct.serial_space:contraction_stage"),
-    ("contraction", "cpu", "construct.serial_space:pack_operand"),
+    ("contraction", "cpu", "construct.serial_structures:contraction_stage"),
+    ("contraction", "cpu", "construct.serial_structures:pack_operand"),
     ("matrix", "v100", "construct.matrix_space:matrix_stage"),
     ("window", "v100", "construct.window_space:window_stage"),
     ("contraction", "ipu", "bsp.programs:_option"),
@@ -249,14 +249,14 @@ def test_a_build_in_tests_fails_where_a_measured_candidate_does(monkeypatch):
 
 
 def test_researchers_are_warned_of_what_is_dropped(monkeypatch):
-    failing(monkeypatch, "construct.serial_space:contraction_stage", every_third())
+    failing(monkeypatch, "construct.serial_structures:contraction_stage", every_third())
     with pytest.warns(DropWarning, match=r"\d+ candidates? dropped: .*KeyError: 'mask8'; the others stand"):
         assert len(rg.construct(EXPRESSIONS["contraction"](), "cpu", 3)) == 3
 
 
 def test_samples_of_a_space_are_as_many_without_those_that_fail(monkeypatch):
     space = rg.space(EXPRESSIONS["contraction"](), "cpu")
-    failing(monkeypatch, "construct.serial_space:contraction_stage", every_third())
+    failing(monkeypatch, "construct.serial_structures:contraction_stage", every_third())
     with pytest.warns(DropWarning, match="point "):
         assert len(set(space.sample(9))) == 9
 
@@ -278,7 +278,7 @@ def test_a_space_is_walked_through_whole_without_those_that_fail():
 def test_collected_programs_are_as_many_without_those_that_fail(monkeypatch):
     graph = canonicalize(EXPRESSIONS["contraction"]())
     device = rg.load_device("cpu")
-    failing(monkeypatch, "construct.serial_space:contraction_stage", every_third())
+    failing(monkeypatch, "construct.serial_structures:contraction_stage", every_third())
     with pytest.warns(DropWarning):
         assert len(programs_of(graph, device, 12, 4, 0)[0]) == 12
 

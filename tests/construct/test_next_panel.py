@@ -11,7 +11,8 @@ import pytest
 import rollergen as rg
 from rollergen.construct.choose import program_of
 from rollergen.construct.ledger import Ledger
-from rollergen.construct.serial_space import exact, made_of, structures
+from rollergen.construct.serial_space import exact, made_of
+from rollergen.construct.serial_structures import structures
 from rollergen.construct.variants import variants
 from rollergen.emit import emit
 from rollergen.errors import ProgramError

@@ -7,7 +7,8 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct.ledger import Ledger
-from rollergen.construct.serial_space import exact, grid, structures
+from rollergen.construct.serial_space import exact, grid
+from rollergen.construct.serial_structures import structures
 from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.interpreter import interpret

@@ -10,7 +10,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
-from rollergen.construct.serial_space import structures
+from rollergen.construct.serial_structures import structures
 from rollergen.construct.variants import variants
 from rollergen.emit import emit
 from rollergen.errors import ProgramError

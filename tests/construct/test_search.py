@@ -9,7 +9,8 @@ from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.construct.grow import grown_threads
 from rollergen.construct.ledger import Ledger
-from rollergen.construct.serial_space import grid, structures
+from rollergen.construct.serial_space import grid
+from rollergen.construct.serial_structures import structures
 from rollergen.construct.thread_space import staged_loads
 from rollergen.construct.variants import variants
 from rollergen.errors import ArgumentError, ConstructionError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.options import BuildOptions
-from rollergen.construct.serial_space import Packing
+from rollergen.construct.serial_structures import Packing
 from rollergen.construct.space import space
 from rollergen.construct.variants import needs_packing, variants
 from rollergen.emit import emit

@@ -6,7 +6,8 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.ledger import Ledger
-from rollergen.construct.serial_space import grid, structures
+from rollergen.construct.serial_space import grid
+from rollergen.construct.serial_structures import structures
 from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.assemble.plan import ContractionPlan

@@ -11,7 +11,8 @@ from rollergen.construct.elementwise import _priced
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.matrix_space import has_matrices
 from rollergen.construct.priced import Contraction
-from rollergen.construct.serial_space import grid, structures
+from rollergen.construct.serial_space import grid
+from rollergen.construct.serial_structures import structures
 from rollergen.construct.thread_space import _Shapes
 from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
