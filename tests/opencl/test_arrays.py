@@ -97,7 +97,7 @@ def test_arrays_in_shared_virtual_memory_are_used_from_any_place_that_vectors_ca
     from pyopencl.tools import SVMAllocator
 
     a, b = values()
-    allocator = SVMAllocator(queue.context, queue=queue)
+    allocator = SVMAllocator(queue.context)  # given a queue, it is freed there, which destroys the heap (PoCL 3.0)
     host = np.resize(a, 4096)
     whole = array.to_device(queue, host, allocator=allocator)
     for offset in (0, 4):
