@@ -197,7 +197,7 @@ def test_what_is_made_of_constant_weights_is_made_once():
 def test_programs_of_a_space_make_what_is_constant_once():
     weights = T("B", (64, 50), "uint8", constant=True)
     product = rg.ops.quantized_matmul(T("A", (19, 64), "uint8"), weights, 0.5, 0.25, a_zero_point=3)
-    (program,) = rg.space(product, device="cpu").sample(1)
+    (program,) = rg.space(product, device=CPU).sample(1)
     *before, last = program.stages
     names = {"B", "B_words", "B_words_packed"}
     assert [stage.once for stage in before] == [stage.op.loads()[0].buffer.name in names for stage in before]

@@ -17,6 +17,7 @@ from rollergen.construct.variants import variants
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
+from rollergen.hal.spec import Instruction
 from rollergen.program.assemble.contraction import sharing_panels
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
@@ -24,11 +25,12 @@ from rollergen.program.loops import panel_part
 from rollergen.program.model import predict_stage, price_batch, price_stages
 from rollergen.program.rprogram import SERIAL, UNROLL
 from rollergen.tile.rules import AlignmentRules
-from tests.agreement.readers import device, run_opencl, small_integers
+from tests.agreement.readers import run_opencl, small_integers
 from tests.lower.devices import DEVICES
 from tests.program.hand_devices import AVX512
 
 RULES = AlignmentRules()
+BYTES = replace(AVX512, instructions=(*AVX512.instructions, Instruction("vpdpbusd", "int8", "int32", 1, 16, 4, 16, 2, 5)))
 QUANTIZED = rg.BuildOptions(quantize_activations=True)
 M, N, K = 40, 200, 24
 EXPRESSION = rg.ops.matmul(rg.tensor("A", (M, K)), rg.tensor("B", (K, N)), name="C")
@@ -121,25 +123,24 @@ def test_few_rows_of_words_are_built_in_tiles_that_the_model_takes_for_their_pan
     rows = {}
     for prefetch in (True, False):
         options = replace(QUANTIZED, shapes=rg.CodeShapes(prefetch=prefetch))
-        (made,) = rg.construct(words_of_weights(8), device("cpu"), top_k=1, options=options)
+        (made,) = rg.construct(words_of_weights(8), BYTES, top_k=1, options=options)
         stage = made.stages[-1]
         rows[prefetch] = prod(loop.extent for loop in stage.loops if loop.axis == "i0" and loop.kind == UNROLL)
         assert (panel_part(stage) is not None) == prefetch
-        check(made, device("cpu"))
+        check(made, BYTES)
     assert rows[True] > rows[False]
 
 
 @pytest.mark.parametrize("rows", [2, 20, 42])
 def test_drafts_that_ask_for_panels_are_priced_as_they_are_built(rows):
-    spec = device("cpu")
-    (made,) = rg.construct(words_of_weights(rows), spec, top_k=1, options=QUANTIZED)
-    every = [one for variant in variants(made.stages[-1].op, spec) for one in structures(variant, spec, RULES)]
+    (made,) = rg.construct(words_of_weights(rows), BYTES, top_k=1, options=QUANTIZED)
+    every = [one for variant in variants(made.stages[-1].op, BYTES) for one in structures(variant, BYTES, RULES)]
     ahead = [one.asking_for_panels() for one in every if one.shares_words_of_few_rows]
-    drafts = made_of(ahead, 4, 20, spec, RULES, Ledger())
+    drafts = made_of(ahead, 4, 20, BYTES, RULES, Ledger())
     assert drafts
     for _, one in drafts:
         assert panel_part(one.own[0]) is not None and one.variant.endswith("next panel prefetched")
-        assert one.seconds == pytest.approx(price_stages(list(one.own), spec).seconds[0], rel=1e-5)
+        assert one.seconds == pytest.approx(price_stages(list(one.own), BYTES).seconds[0], rel=1e-5)
 
 
 def words_of_weights(rows):

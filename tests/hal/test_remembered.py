@@ -26,7 +26,9 @@ BUILD = """
 import sys, warnings
 import numpy as np
 import rollergen as rg
+from rollergen.measure import noise
 from rollergen.store import cache
+noise.SCATTER = noise.FAR = float("inf")  # or times of a busy machine are told, and taken again
 found = []
 whole = cache.Cache.find
 cache.Cache.find = lambda self: (found.append(whole(self)), found[-1])[1]
