@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +68,23 @@ def imported(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], way: str
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path = Path(folder) / "model.onnx"
-        torch.backends.mha.set_fastpath_enabled(False)  # an encoder layer in one call, which no exporter has
         how: dict[str, Any] = {"dynamo": True, "verbose": False} if way == "dynamo" else {"opset_version": OPSET}
-        with torch.no_grad():
+        with torch.no_grad(), _every_operator_traced():
             torch.onnx.export(module, inputs, path, **{"dynamo": False, **how})
         start = time.perf_counter()
         model, _ = onnx_models.loaded(path)
         return onnx_models.imported(model, None, title), time.perf_counter() - start
+
+
+@contextmanager
+def _every_operator_traced() -> Iterator[None]:
+    """Of an encoder layer torch otherwise makes one operator, which no exporter has."""
+    was_on = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_on)
 
 
 def compiled(name: str, way: str, device: str, runs: bool) -> Row:

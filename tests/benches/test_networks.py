@@ -24,3 +24,4 @@ def test_a_network_is_kernels_alone_for_a_device_that_is_not_there(name, way):
     model = compile(imported(module, inputs, way, name)[0], None, "v100", profile=False)
     assert all(one.kernel is not None for one in model.layers)
     assert model.predicted_time > 0
+    assert torch.backends.mha.get_fastpath_enabled()  # as it was before the export
