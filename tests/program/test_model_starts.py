@@ -53,11 +53,34 @@ def test_on_a_cpu_what_the_last_call_left_is_there_unless_it_is_said_to_be_cold(
         ({"Q": "l2"}, r"starts_in names 'Q'; expected tensors of the program: X, Z, out"),
         ({"X": "l7"}, r"starts_in\['X'\] is 'l7'; expected one of l2, dram"),
         ({"X": "l1"}, r"starts_in\['X'\] is 'l1'; expected one of l2, dram"),  # each unit has its own
+        ("l2", "starts_in is 'l2'; expected layers by the names of tensors: {'X': 'l2'}"),
+        ([], r"starts_in is \[\]; expected layers by the names of tensors"),
     ],
 )
 def test_tensors_and_layers_that_are_none_are_refused(starts_in, text):
     with pytest.raises(ArgumentError, match=text):
         rg.predict(added("a100"), "a100", starts_in=starts_in)
+
+
+def test_a_scalar_lies_in_no_layer():
+    at, x = rg.scalar("at", "int32", 0, 8), T("X", (1024, 64))
+    made = rg.construct(rg.compute((64, 64), lambda i, j: x[i + at, j] * 2.0), "a100", 1)[0]
+    with pytest.raises(ArgumentError, match="starts_in names 'at'; expected tensors of the program: X, out"):
+        rg.predict(made, "a100", starts_in={"at": "l2"})
+
+
+@pytest.mark.parametrize("count", [1 << 16, 1 << 20, 1 << 24])
+@pytest.mark.parametrize(("device", "layers"), [("mi300x", ("l2", "l3", "dram")), (AVX512, ("l1", "l2", "l3", "dram"))])
+def test_what_does_not_fit_a_cache_lies_in_the_next_one(device, layers, count):
+    made = added(device, count)
+    seconds = [rg.predict(made, device, starts_in=dict.fromkeys(("X", "Z"), layer)).seconds for layer in layers]
+    assert seconds == sorted(seconds) and seconds[0] < seconds[-1]
+
+
+def test_stores_past_the_caches_find_nothing_in_them():
+    made = added(AVX512, 1 << 22)
+    assert made.stages[0].store.streaming
+    assert rg.predict(made, AVX512, starts_in={"out": "l3"}).seconds == rg.predict(made, AVX512).seconds
 
 
 def test_what_is_said_of_a_temporary_holds_for_it():
