@@ -9,7 +9,7 @@ from rollergen.hal.dtypes import DTYPES
 from rollergen.hal.findings import NOTE, SLACK, WARNING, Finding
 from rollergen.hal.languages import language
 from rollergen.hal.matrix_units import lacks
-from rollergen.hal.spec import Device
+from rollergen.hal.spec import Device, Instruction
 
 _MOST_BESIDE_PLAIN = 256
 """Times the multiply-adds of plain instructions; of the devices described here 64 (ipu2) is the most."""
@@ -24,17 +24,22 @@ def architecture_of(device: Device) -> Architecture:
     return next((one for one in known if one is not None), Architecture("", {}, ""))
 
 
+def makes_tflop_s(device: Device, one: Instruction) -> float:
+    """TFLOP/s of an instruction at its rate, of the whole chip at its clock."""
+    return 2e-6 * device.units * one.m * one.n * one.k * one.per_clock * device.clock_mhz
+
+
 def peaks_agree(device: Device) -> Iterator[Finding]:
     for number, one in enumerate(device.instructions):
-        rate = 2e-6 * device.units * one.m * one.n * one.k * one.per_clock * device.clock_mhz
-        printed = one.peak_dense_tflop_s
+        rate, printed = makes_tflop_s(device, one), one.peak_dense_tflop_s
         if printed and not printed / SLACK <= rate <= printed * SLACK:
-            # an instruction that the target offers may reach less than what is printed, and never more
+            beyond = "a rate twice too high is often the sparse one"
+            below = "right where others alone make the unit's peak (mma on Hopper), else the rate is too low"
             yield Finding(
                 WARNING if rate > printed else NOTE, f"instructions[{number}].per_clock",
                 f"makes {rate:.4g} TFLOP/s of {one.name}, {printed:g} are printed",
                 f"per_clock {one.per_clock * printed / rate:.3g} makes that peak, units x 2 m n k x per_clock x clock; "
-                "a rate twice too high is often the sparse one",
+                f"{beyond if rate > printed else below}",
             )  # fmt: skip
 
 
