@@ -13,9 +13,10 @@ from rollergen.hal.spec import Device, Instruction
 
 _MOST_BESIDE_PLAIN = 256
 """Times the multiply-adds of plain instructions; of the devices described here 64 (ipu2) is the most."""
-_BESIDE_FLOAT16, _TF32_BESIDE_FLOAT16 = {8: 4, 16: 1, 32: 0.25, 64: 0.25}, 0.5
+_BESIDE_FLOAT16, _TF32_BESIDE_FLOAT16 = {4: 8, 8: 4, 16: 1, 32: 0.25, 64: 0.25}, 0.5
 """The most multiply-adds in a clock beside float16's of the same units, by the factors' bits, of the devices described
-here and their white papers: of bytes four times as many where float16's are halved for sums in float32 (GeForce)."""
+here and their white papers: of bytes four times as many where float16's are halved for sums in float32 (GeForce), and
+twice those of 4 bits."""
 
 
 def architecture_of(device: Device) -> Architecture:
