@@ -157,6 +157,15 @@ def test_matrix_units_of_every_dtype_are_checked(dtype):
     assert any("multiply-adds of one for one of float16's" in f.message for f in found)
 
 
+def test_a_rate_below_its_peak_is_noted_unless_another_instruction_makes_that():
+    below, h100 = lambda device: [f.path for f in lint(device) if "are printed" in f.message], load_device("h100")
+    assert below(h100) == []
+    names = [one.name for one in h100.instructions]
+    paths = [f"instructions[{names.index(one)}].per_clock" for one in ("mma", "wgmma")]
+    assert below(with_instruction(h100, "wgmma", per_clock=0.01)) == paths
+    assert below(with_instruction(A100, "mma", per_clock=0.25)) == ["instructions[3].per_clock"]
+
+
 def test_more_than_a_stream_reaches_of_the_nominal_bandwidth_is_noted():
     (found,) = (one for one in lint(with_layer(V100, "dram", bandwidth_gb_s=895)) if "nominal" in one.message)
     assert (found.severity, found.path) == (NOTE, "memory_layers[4].bandwidth_gb_s") and "is 99% of the" in found.message
