@@ -166,6 +166,29 @@ def test_a_rate_below_its_peak_is_noted_unless_another_instruction_makes_that():
     assert below(with_instruction(A100, "mma", per_clock=0.25)) == ["instructions[3].per_clock"]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [
+        (replace(V100, launch_us=0.0017), "launch_us"),
+        (with_instruction(V100, "fma_f64", latency_clocks=0), "instructions[1].latency_clocks"),
+        (replace(load_device("k80"), schedulers=2), "instructions[0].per_clock"),
+    ],
+)
+def test_lints_find_the_other_ways_of_being_wrong(wrong, path):
+    assert path in {finding.path for finding in lint(wrong)}
+
+
+def test_units_that_start_several_instructions_reach_their_rates():
+    paths = lambda device: [f.path for f in lint(device) if "start" in f.message]
+    k80 = load_device("k80")
+    assert paths(k80) and not paths(with_costs(k80, issue_per_clock=6.0))  # of 192 lanes
+
+
+@pytest.mark.parametrize("name", ["ipu", "ipu2"])
+def test_a_machine_of_tiles_reaches_what_is_printed_of_its_exchange(name):
+    assert not any("of the nominal one" in one.message for one in lint(load_device(name)))
+
+
 def test_more_than_a_stream_reaches_of_the_nominal_bandwidth_is_noted():
     (found,) = (one for one in lint(with_layer(V100, "dram", bandwidth_gb_s=895)) if "nominal" in one.message)
     assert (found.severity, found.path) == (NOTE, "memory_layers[4].bandwidth_gb_s") and "is 99% of the" in found.message
