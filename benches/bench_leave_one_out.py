@@ -103,9 +103,11 @@ def fitted(spaces: Sequence[Space]) -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--sample", type=int, default=500, help="programs of each space that constants are fitted on")
+    parser.add_argument("--sample", type=int, default=500, help="programs of each space to fit on (0: all)")
     parser.add_argument("--keep", action="store_true", help="write benches/results/leave_one_out.json")
     options = parser.parse_args()
+    if options.sample < 0:
+        parser.error(f"--sample is {options.sample}; expected how many programs, 0: all")
     drawn = {name: space_of(name, options.data, options.sample) for name in SPACES}
     rows = []
     table = Table("left out", "tau with the specs", "fitted without it", "changed")

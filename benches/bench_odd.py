@@ -23,6 +23,7 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.options import BuildOptions
 from rollergen.construct.planning import planned
+from rollergen.errors import DeviceError
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.program.model.costs import costs_of
 from rollergen.targets import resolve
@@ -75,12 +76,19 @@ def row(asked: tuple[list[Size], str, str]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", nargs="*", default=DEVICES)
-    parser.add_argument("--dtype", nargs="*", default=DTYPES)
+    parser.add_argument("--device", nargs="+", default=DEVICES)
+    parser.add_argument("--dtype", nargs="+", default=DTYPES, choices=DTYPES)
     parser.add_argument("--sizes", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
+    if min(given.sizes, given.jobs) < 1:
+        parser.error("--sizes or --jobs is below 1; expected how many")
+    try:
+        for name in given.device:
+            resolve(name)
+    except DeviceError as error:
+        parser.error(str(error))
     sizes, rows = drawn(given.sizes, given.seed), []
     asked = [(sizes, dtype, name) for dtype in given.dtype for name in given.device]
     with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:

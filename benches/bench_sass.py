@@ -29,9 +29,11 @@ from benches.results import keep
 from rollergen.bench.suites import suite
 from rollergen.construct import construct
 from rollergen.emit import emit
+from rollergen.errors import DeviceError
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.compilers.nvrtc import compile_cuda, version
 from rollergen.hal.compilers.sass import histogram, main_loops
+from rollergen.hal.errors import SpecError
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device, Instruction
 from rollergen.measure.compile_report import compiled_target
@@ -270,8 +272,13 @@ def main(given_words: list[str] | None = None) -> None:
     words.add_argument("--loops", action="store_true", help="the loops of `LOOPS` only")
     given = words.parse_args(given_words)
     rows = []
-    for name in given.device:
-        on = load_device(name)
+    try:
+        devices = [load_device(name) for name in given.device]
+        for on in devices:
+            compiled_target(on)
+    except (SpecError, DeviceError) as error:
+        words.error(str(error))
+    for on in devices:
         rows += [loop_row(case, on) for case in LOOPS]
         if not given.loops:
             rows += [walk_row(on), *(straight_row(case, on) for case in STRAIGHT)]

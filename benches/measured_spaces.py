@@ -37,6 +37,7 @@ from space_terms import roller_seconds, without
 from benches.aims import Aim, verdict
 from benches.results import keep_at
 from benches.space_bars import BARS
+from rollergen.hal.errors import SpecError
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
@@ -44,12 +45,33 @@ from rollergen.program.rprogram import RProgram
 
 Row = Mapping[str, str]
 HERE = Path(__file__).parent
+CPU, GPU = "a CPU", "a GPU"
+OF = {"MR": CPU, "MWG": GPU, "tile_size_x": GPU}
+"""By a column of the space what ran its programs."""
 
 
 def read_rows(path: Path) -> list[Row]:
-    with gzip.open(path, "rt", newline="") as file:
-        rows = list(csv.DictReader(file))
+    """Raises SystemExit for what is no measured space."""
+    try:
+        with gzip.open(path, "rt", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise SystemExit(f"{path} cannot be read: {error}; expected a measured space (.csv.gz)") from None
+    if not rows or not OF.keys() & rows[0].keys():
+        raise SystemExit(f"{path} is no measured space; expected rows with a column {' or '.join(OF)}")
     return slower_of_pairs(rows) if "tile_size_x" in rows[0] else rows
+
+
+def device_for(name: str, rows: Sequence[Row]) -> Device:
+    """Raises SystemExit for an unknown device, and for one that cannot have run the rows' programs."""
+    try:
+        device = load_device(name)
+    except SpecError as error:
+        raise SystemExit(f"--device: {error}") from None
+    (of,) = {what for column, what in OF.items() if column in rows[0]}
+    if (of == CPU) == device.kind.lockstep:
+        raise SystemExit(f"--device is {device.name}; expected {of}, whose programs the rows are (benches/devices)")
+    return device
 
 
 def program_of(row: Row, device: Device) -> RProgram:
@@ -167,8 +189,10 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--keep", action="store_true", help="write benches/results/measured_spaces_<device>.json")
     options = parser.parse_args()
-    device = load_device(options.device)
+    if min(options.sample, options.terms) < 0:
+        parser.error("--sample or --terms is below 0; expected how many rows, 0: all, or no terms")
     rows = read_rows(options.data)
+    device = device_for(options.device, rows)
     if options.sample:
         rows = random.Random(0).sample(rows, min(options.sample, len(rows)))
     found = report(rows, device)

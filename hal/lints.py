@@ -20,12 +20,15 @@ _LEAST_LAYER, _LEAST_STORE = 1 << 10, 1 << 20
 _MOST_WORK_PER_BYTE = 1000
 _LEAST_ACHIEVED, _MOST_ACHIEVED = 0.55, 0.95
 _LEAST_LAUNCH_US, _MOST_LAUNCH_US = 0.5, 200
+_FAR = 16
+"""Times beyond all known ones.  Units that are mistaken make a factor of 1000."""
 _WAITING = ("exposed_staging_clocks", "exposed_direct_clocks", "exposed_stream_clocks")
 
 
 def lint(device: Device, siblings: Iterable[Device] = ()) -> tuple[Finding, ...]:
     """All findings, warnings first; `siblings`: devices whose figures this one should not repeat."""
-    found = [finding for rule in LINTS for finding in rule(device)]
+    found, siblings = [finding for rule in LINTS for finding in rule(device)], tuple(siblings)
+    found += figures_are_near_those_of_others(device, siblings)
     for sibling in siblings:
         found += [*name_of_another(device, sibling), *figures_of_another(device, sibling)]
     return tuple(sorted(found, key=lambda finding: finding.severity != WARNING))
@@ -320,3 +323,30 @@ def figures_of_another(device: Device, sibling: Device) -> Iterator[Finding]:
                     NOTE, path, f"is {value:g}, as that of {sibling.name}",
                     "two devices seldom measure the same: where it was carried over, call it assumed",
                 )  # fmt: skip
+
+
+def figures_are_near_those_of_others(device: Device, siblings: Iterable[Device]) -> Iterator[Finding]:
+    """Costs, latencies and sizes that no rule can hold against others of the device, of threads in lockstep."""
+    known: dict[str, list[float]] = {}
+    for sibling in siblings:
+        for _, what, value in _comparable(sibling):
+            known.setdefault(what, []).append(value)
+    for path, what, value in _comparable(device):
+        others = known.get(what, [value])
+        if not min(others) / _FAR <= value <= max(others) * _FAR:
+            said = f"is {value:.12g}; {what} is {min(others):.12g} to {max(others):.12g} in the devices known"
+            yield Finding(NOTE, path, said, "is it in its unit?")
+
+
+def _comparable(device: Device) -> Iterator[tuple[str, str, float]]:
+    """Of each such figure that is given its path, what it is in any device, and its value."""
+    if not device.kind.lockstep:
+        return
+    found = [(f"costs.{name}", name, value) for name, value in device.costs]
+    for number, one in enumerate(device.instructions):
+        found.append((f"instructions[{number}].latency_clocks", "an instruction's latency", one.latency_clocks))
+    for number, layer in enumerate(device.layers[1:], 1):
+        what = "the backing store" if layer is device.backing else f"a layer of scope {layer.scope}"
+        found.append((f"memory_layers[{number}].latency_clocks", f"the latency of {what}", layer.latency_clocks))
+        found.append((f"memory_layers[{number}].capacity_bytes", f"the capacity of {what}", layer.capacity_bytes))
+    yield from (one for one in found if one[2])

@@ -81,12 +81,12 @@ def predict(
     cache in which a kernel before has left them, as far as they fit (``{"A": "l2"}``).  Of others the spec says it: for
     GPUs all lie in memory; for CPUs the last call's, as far as they fit, in the caches.
 
-    Raises ArgumentError for a program of another device that `device` cannot run, and as `starts_in` for tensors that
-    the program does not have, and for layers other than memory and caches that outlive a kernel.
+    Raises ArgumentError for a program of another device that `device` cannot run, and as `starts_in` for what is no
+    mapping, tensors that the program does not have, and layers other than memory and caches that outlive a kernel.
     """
     target = resolve(device)
     _require_program(program, target, "program")
-    return predict_program(program, target, starts_in or {})
+    return predict_program(program, target, {} if starts_in is None else starts_in)
 
 
 def space(

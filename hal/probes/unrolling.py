@@ -9,12 +9,12 @@ sm_90, and the hipcc of a measured space left loops beyond 1,800 (benches/device
 
 from __future__ import annotations
 
+import argparse
 import re
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rollergen.hal.compilers import amd_clang, nvrtc, sass
-from rollergen.hal.errors import RuntimeUnavailableError
+from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 
 TAPS = 15 * 15
 OUTPUTS = (1, 4, 8, 9, 12, 16, 20, 24)
@@ -90,6 +90,15 @@ def _rolled_by_nvrtc(outputs: int, arch: str) -> bool:
     return bool(loops["probe"])
 
 
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("arch", nargs="+", help="sm_80, gfx906, ...")
+    for arch in parser.parse_args(words).arch:
+        try:
+            print(f"{arch}: written_out {written_out(arch)}")
+        except (RuntimeUnavailableError, BuildError) as error:
+            raise SystemExit(f"{arch}: {error}") from None
+
+
 if __name__ == "__main__":
-    for named in sys.argv[1:]:
-        print(f"{named}: written_out {written_out(named)}")
+    main()

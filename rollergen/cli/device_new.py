@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import takewhile
 from math import log
@@ -20,10 +20,11 @@ from rollergen.errors import ArgumentError, DeviceError, writing
 from rollergen.hal.architectures import facts_of
 from rollergen.hal.changes import changed, figure, figures
 from rollergen.hal.errors import SpecError
+from rollergen.hal.instruction_lints import makes_tflop_s
 from rollergen.hal.languages import language, language_names
 from rollergen.hal.load import device_names, device_to_json, load_device, parse_device
 from rollergen.hal.matrix_units import lacks
-from rollergen.hal.spec import Device
+from rollergen.hal.spec import Device, Instruction
 
 QUESTIONS = {
     "units": "Execution units (multiprocessors, compute units, cores)",
@@ -66,7 +67,12 @@ def new_command(
         raise ArgumentError(f"{name!r} is no name; expected a small letter, then small letters, digits, _ or -")
     values = parse_settings(settings)
     asking = ask if ask is not None else sys.stdin.isatty()
-    whole = loaded(like) if like else nearest(values, arch or "")
+    whole = loaded(like) if like else nearest(values, arch or "", language)
+    lacking = left_out(whole, arch or "", language)
+    for figure_path in values:
+        owner = figure_path.rpartition(".")[0]
+        if owner in lacking:
+            raise ArgumentError(f"{figure_path} is set; expected a figure without {owner}, as {lacking[owner]}")
     parent = without_what_it_lacks(whole, arch or "", language)
     if asking:
         title = title or click.prompt("What the vendor calls it", default=name)
@@ -77,46 +83,50 @@ def new_command(
         document["targets"] = [_target(parent, language or parent.kind.language, arch or "")]
     text = json.dumps(document, indent=1)
     try:
-        parse_device(text.encode(), path.name)
+        new = parse_device(text.encode(), path.name)
     except SpecError as error:
         raise DeviceError(str(error)) from None
     with writing(path):
         path.write_text(text + "\n")
-    own = "" if language or arch else parent.targets[0].arch
-    left_out = [one.name for one in whole.instructions if one not in parent.instructions]
-    lacking = (arch or document["targets"][0]["language"], left_out)
-    told = _told(path, parent, values, arch or "", own, lacking)
-    console.print(told, markup=False, highlight=False, soft_wrap=True)
-
-
-def _told(
-    path: Path, parent: Device, values: Mapping[str, float], arch: str, own: str, lacking: tuple[str, Sequence[str]]
-) -> str:
-    """What the new file's figures are from, and what of it is still another device's.
-
-    ``own``: the parent's architecture where source is written for that, else "". ``lacking``: what has no words for
-    instructions of the parent, and these.
-    """
-    rest = f"all others assumed as {parent.name} has them"
-    if rates := scaled(parent, values):
-        rest = f"{len(rates)} bandwidths scaled from {parent.name}'s ({', '.join(rates)}), {rest}"
-    known = of_architecture(parent, values, arch)
-    if found := facts_of(arch):
-        rest = f"{len(known)} those of {arch} ({found.name}), {rest}"
-    lines = [f"{path}: {len(values)} figures from the datasheet, {rest}."]
+    lines = [f"{path}: {', '.join(_sources(parent, values, arch or ''))}."]
     if path.stem in device_names():
         lines.append(f"{path.stem} is a built-in device too, which the name alone means: this one is device='{path}'.")
-    if arch and not facts_of(arch):
-        lines.append(f"Of {arch} no figures are known here: what every card of it has is assumed too.")
-    if lacking[1]:
-        lines.append(f"Left out, as {lacking[0]} has no such instructions: {', '.join(lacking[1])}.")
-    if own:
-        lines.append(f"Source is written for {own}, as {parent.name}'s: --arch says for what else.")
-    rated = [f"{one.name}.per_clock" for one in parent.instructions] + _of_a_clock(parent)
-    if carried := [one for one in rated if one not in values and one not in known]:
-        lines.append(f"Rates for a clock that are {parent.name}'s own: {', '.join(carried)}.")
+    lines += [*_told_left_out(lacking), *_told_carried(new, parent, values, arch or "")]
     lines.append(f"Next: rollergen devices check {path}; rollergen devices compare {parent.name} {path}")
-    return "\n".join(lines)
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
+
+def _sources(parent: Device, values: Mapping[str, float], arch: str) -> Iterator[str]:
+    """What the new device's figures are from."""
+    yield f"{len(values)} figures from the datasheet"
+    if found := facts_of(arch):
+        yield f"{len(of_architecture(parent, values, arch))} those of {arch} ({found.name})"
+    if rates := scaled(parent, values):
+        yield f"{len(rates)} bandwidths scaled from {parent.name}'s ({', '.join(rates)})"
+    yield f"all others assumed as {parent.name} has them"
+
+
+def _told_carried(new: Device, parent: Device, values: Mapping[str, float], arch: str) -> Iterator[str]:
+    """What of the new device is still another device's."""
+    if arch and not facts_of(arch):
+        yield f"Of {arch} no figures are known here: what every card of it has is assumed too."
+    if (own := new.targets[0].arch) != arch:
+        yield f"Source is written for {own}, as {parent.name}'s: --arch says for what else."
+    given = values.keys() | of_architecture(parent, values, arch).keys()
+    rated = {f"{one.name}.per_clock": one for one in new.instructions}
+    carried = [_with_peak(path, new, one) for path, one in rated.items() if path not in given]
+    if carried := carried + [path for path in _of_a_clock(parent) if path not in given]:
+        yield f"Rates for a clock that are {parent.name}'s own: {', '.join(carried)}."
+
+
+def _with_peak(path: str, new: Device, one: Instruction) -> str:
+    """A datasheet prints the peak of a matrix unit, which cards of one architecture may have whole or halved."""
+    return f"{path} ({makes_tflop_s(new, one):.3g} TFLOP/s)" if one.is_matrix else path
+
+
+def _told_left_out(lacking: Mapping[str, str]) -> Iterator[str]:
+    for reason in dict.fromkeys(lacking.values()):
+        yield f"Left out, as {reason}: {', '.join(name for name, why in lacking.items() if why == reason)}."
 
 
 def _of_a_clock(parent: Device) -> list[str]:
@@ -133,33 +143,43 @@ def _target(parent: Device, language: str, arch: str) -> dict[str, Any]:
     return {"language": language, "arch": arch, "dialect": dialect}
 
 
-def without_what_it_lacks(parent: Device, arch: str, language_name: str | None) -> Device:
-    """`parent` without the matrix instructions and dot products that no card of the architecture has, or that the
-    language has no words for; without matrix instructions nothing is reserved for their sums."""
+def left_out(parent: Device, arch: str, language_name: str | None) -> dict[str, str]:
+    """By name the matrix instructions and dot products of `parent` that a device of the architecture, programmed in the
+    language, goes without; and why."""
     named, found = language(language_name or parent.kind.language), facts_of(arch)
     products = {path: int(value) for path, value in found.figures.items() if path.endswith(".k")} if found else {}
-    has = tuple(
-        one
-        for one in parent.instructions
-        if (not one.is_matrix or one.layout in named.matrix_layouts)
-        and not (one.is_dot_product and named.name != parent.kind.language)
-        and not lacks(arch, replace(one, k=products.get(f"{one.name}.k", one.k)))
-    )
-    if len(has) == len(parent.instructions):
+    reasons = {}
+    for one in parent.instructions:
+        if (one.is_matrix and one.layout not in named.matrix_layouts) or (
+            one.is_dot_product and named.name != parent.kind.language
+        ):
+            reasons[one.name] = f"{named.name} has no words for them"
+        elif lacks(arch, replace(one, k=products.get(f"{one.name}.k", one.k))):
+            reasons[one.name] = f"{arch} has no such instructions, or none that code is written for here"
+    return reasons
+
+
+def without_what_it_lacks(parent: Device, arch: str, language_name: str | None) -> Device:
+    """`parent` without what is `left_out`; without matrix instructions nothing is reserved for their sums."""
+    if not (lacking := left_out(parent, arch, language_name)):
         return parent
+    has = tuple(one for one in parent.instructions if one.name not in lacking)
     sums = parent.limits.accumulation_registers if any(one.is_matrix for one in has) else 0
     return replace(parent, instructions=has, limits=replace(parent.limits, accumulation_registers=sums))
 
 
-def nearest(values: Mapping[str, float], arch: str = "") -> Device:
-    """The built-in device of the nearest architecture.  Of several, the one whose figures differ by the smallest
-    factors from those given and from what is known of the architecture.
+def nearest(values: Mapping[str, float], arch: str = "", language_name: str | None = None) -> Device:
+    """The built-in device of the nearest architecture; where none is given, of those programmed in the language.  Of
+    several, the one whose figures differ by the smallest factors from those given and from what is known of the
+    architecture.
 
     Raises ArgumentError where nothing is given: all devices are then equally near.
     """
     if not values and not arch:
         raise ArgumentError("nothing is set to find the nearest device by; expected --like DEVICE, or --set units=128")
     known = [load_device(name) for name in device_names()]
+    if language_name and not arch:
+        known = [one for one in known if one.kind.language == language_name] or known
     near = {one.name: max(_alike(arch, target.arch) for target in one.targets) for one in known}
     known = [one for one in known if near[one.name] == max(near.values())]
     found = facts_of(arch)

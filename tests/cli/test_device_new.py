@@ -111,16 +111,19 @@ def test_rates_of_memory_that_are_the_parents_are_named_where_the_architecture_d
     told = ok(*words, str(tmp_path / "b.json"), "--arch", "sm_75")
     assert "24 those of sm_75 (Turing), " in told
     left = told.split("Rates for a clock that are v100's own: ")[1].split("\n")[0]
-    assert left == "dp4a.per_clock, wmma.per_clock."
+    assert left == "dp4a.per_clock, wmma.per_clock (102 TFLOP/s)."  # the 113 of 80 units, at 72
 
 
 def test_instructions_that_the_architecture_lacks_are_left_out_and_named(tmp_path):
     words = ["devices", "new", "card", "--set", "units=82", "--no-ask", "-o"]
     told = ok(*words, str(tmp_path / "a.json"), "--like", "rtx4090", "--arch", "sm_86")
-    assert "Left out, as sm_86 has no such instructions: mma_e4m3, mma_e5m2." in told
+    assert "Left out, as sm_86 has no such instructions, or none that code is written for here: mma_e4m3, mma_e5m2." in told
     assert not any("float8" in one.dtype for one in load_device(tmp_path / "a.json").instructions)
+    words_ = ["devices", "new", "card", "--like", "rtx4090", "--arch", "sm_86", "--no-ask", "-o", str(tmp_path / "c.json")]
+    refused = run(*words_, "--set", "mma_e4m3.per_clock=0.25").output
+    assert "mma_e4m3.per_clock is set; expected a figure without mma_e4m3, as sm_86 has no such" in " ".join(refused.split())
     told = ok(*words, str(tmp_path / "b.json"), "--arch", "gfx1100")
-    assert "Left out, as gfx1100 has no such instructions: dot4, mfma, mfma_bf16, mfma_s8, mfma_f32, mfma_f64." in told
+    assert "gfx1100 has no such instructions, or none that code is written for here: dot4, mfma, mfma_bf16" in told
     card = load_device(tmp_path / "b.json")
     assert card.limits.accumulation_registers == 0 and not card.kind.matrix_instructions
     told = ok("devices", "check", str(tmp_path / "b.json"))
@@ -130,7 +133,7 @@ def test_instructions_that_the_architecture_lacks_are_left_out_and_named(tmp_pat
 def test_a_card_with_matrix_units_begins_from_one_with_them_and_has_its_own_shapes(tmp_path):
     file = tmp_path / "card.json"
     told = ok("devices", "new", "card", "--arch", "gfx908", "--set", "units=120", "--no-ask", "-o", str(file))
-    assert "all others assumed as mi210 has them" in told and "no such instructions: mfma_f64." in told
+    assert "all others assumed as mi210 has them" in told and "that code is written for here: mfma_f64." in told
     card = load_device(file)
     shapes = {one.name: (one.k, one.a_registers, one.per_clock) for one in card.instructions if one.is_matrix}
     assert shapes == {
@@ -143,11 +146,18 @@ def test_what_another_language_has_no_words_for_is_left_out(tmp_path):
     file = tmp_path / "card.json"
     words = ("--like", "l4", "--language", "opencl", "--set", "execution_width=16", "--no-ask", "-o", str(file))
     told = ok("devices", "new", "card", *words)
-    assert "as opencl has no such instructions: mma, mma_bf16, mma_s8, mma_e4m3, mma_e5m2, mma_tf32." in told
+    assert "as opencl has no words for them: mma, mma_bf16, mma_s8, mma_e4m3, mma_e5m2, mma_tf32." in told
     assert "Source is written for" not in told
     told = ok("devices", "new", "card", "--like", "t4", *words[2:-1], str(tmp_path / "b.json"))
-    assert "as opencl has no such instructions: dp4a, wmma." in told
+    assert "as opencl has no words for them: dp4a, wmma." in told
     assert load_device(file).targets[0].language == "opencl"
+
+
+def test_without_an_architecture_it_begins_from_one_that_is_programmed_in_the_language():
+    values = {"units": 24.0, "execution_width": 16.0, "dram.bandwidth_nominal_gb_s": 51.2}
+    assert nearest(values, "", "opencl").name == "mali-g71"
+    assert nearest(values, "sm_75", "opencl").name == "t4"
+    assert nearest(values, "", "bsp").kind.language == "bsp"
 
 
 def test_on_a_terminal_it_asks(tmp_path):
@@ -194,5 +204,6 @@ def test_a_printed_peak_that_is_given_stays_and_the_parents_go():
 def test_rates_that_are_the_parents_are_named(tmp_path):
     words = ["devices", "new", "card", "-o", str(tmp_path / "card.json"), "--like", "v100", "--no-ask"]
     told = ok(*words, "--set", "fma.per_clock=128")
-    names = [f"{one.name}.per_clock" for one in load_device("v100").instructions if one.name != "fma"]
+    peaks = {"wmma": " (113 TFLOP/s)", "mma": " (113 TFLOP/s)"}  # what a datasheet prints of a matrix unit
+    names = [f"{i.name}.per_clock{peaks.get(i.name, '')}" for i in load_device("v100").instructions if i.name != "fma"]
     assert f"Rates for a clock that are v100's own: {', '.join(names)}" in told

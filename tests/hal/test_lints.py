@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from rollergen.hal.dtypes import DTYPES
 from rollergen.hal.lints import LINTS, NOTE, WARNING, lint
 from rollergen.hal.load import device_names, load_device, parse_device
 from rollergen.hal.spec import Device, Target
@@ -149,6 +150,45 @@ def test_each_lint_finds_what_it_is_for_with_severity_path_and_reason(rule):
     assert str(finding).startswith(f"{severity}: {path} ")
 
 
+@pytest.mark.parametrize("dtype", sorted(DTYPES.keys() - {"float16"}))
+def test_matrix_units_of_every_dtype_are_checked(dtype):
+    one = replace(A100.instruction("mma_s8"), name="one", dtype=dtype, per_clock=100.0, peak_dense_tflop_s=0.0)
+    found = lint(replace(A100, instructions=(*A100.instructions, one)))
+    assert any("multiply-adds of one for one of float16's" in f.message for f in found)
+
+
+def test_a_rate_below_its_peak_is_noted_unless_another_instruction_makes_that():
+    below, h100 = lambda device: [f.path for f in lint(device) if "are printed" in f.message], load_device("h100")
+    assert below(h100) == []
+    names = [one.name for one in h100.instructions]
+    paths = [f"instructions[{names.index(one)}].per_clock" for one in ("mma", "wgmma")]
+    assert below(with_instruction(h100, "wgmma", per_clock=0.01)) == paths
+    assert below(with_instruction(A100, "mma", per_clock=0.25)) == ["instructions[3].per_clock"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [
+        (replace(V100, launch_us=0.0017), "launch_us"),
+        (with_instruction(V100, "fma_f64", latency_clocks=0), "instructions[1].latency_clocks"),
+        (replace(load_device("k80"), schedulers=2), "instructions[0].per_clock"),
+    ],
+)
+def test_lints_find_the_other_ways_of_being_wrong(wrong, path):
+    assert path in {finding.path for finding in lint(wrong)}
+
+
+def test_units_that_start_several_instructions_reach_their_rates():
+    paths = lambda device: [f.path for f in lint(device) if "start" in f.message]
+    k80 = load_device("k80")
+    assert paths(k80) and not paths(with_costs(k80, issue_per_clock=6.0))  # of 192 lanes
+
+
+@pytest.mark.parametrize("name", ["ipu", "ipu2"])
+def test_a_machine_of_tiles_reaches_what_is_printed_of_its_exchange(name):
+    assert not any("of the nominal one" in one.message for one in lint(load_device(name)))
+
+
 def test_more_than_a_stream_reaches_of_the_nominal_bandwidth_is_noted():
     (found,) = (one for one in lint(with_layer(V100, "dram", bandwidth_gb_s=895)) if "nominal" in one.message)
     assert (found.severity, found.path) == (NOTE, "memory_layers[4].bandwidth_gb_s") and "is 99% of the" in found.message
@@ -157,6 +197,24 @@ def test_more_than_a_stream_reaches_of_the_nominal_bandwidth_is_noted():
 def test_rates_of_another_vendors_threads_are_found_by_the_architecture():
     found = lint(with_costs(V100, thread_issue_clocks=4.0))
     assert any(f.path == "costs.thread_issue_clocks" and "every Volta has 1" in f.message for f in found)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [
+        (with_costs(V100, exposed_staging_clocks=450_000), "costs.exposed_staging_clocks"),
+        (with_costs(V100, op_exp=0.02), "costs.op_exp"),
+        (with_instruction(V100, "fma", latency_clocks=4000), "instructions[0].latency_clocks"),
+        (with_layer(V100, "l2", latency_clocks=193_000), "memory_layers[3].latency_clocks"),
+        (with_layer(V100, "l2", capacity_bytes=6144), "memory_layers[3].capacity_bytes"),  # KB
+        (with_layer(V100, "dram", capacity_bytes=1 << 44), "memory_layers[4].capacity_bytes"),
+    ],
+)
+def test_figures_a_thousand_times_off_are_noted_by_those_of_other_devices(wrong, path):
+    siblings = [load_device(other) for other in device_names()]
+    noted = [f for f in lint(wrong, siblings) if "in the devices known" in f.message]
+    assert [f.path for f in noted] == [path] and noted[0].severity == NOTE
+    assert not any("in the devices known" in f.message for f in lint(V100, siblings))
 
 
 @pytest.mark.parametrize("name", device_names())

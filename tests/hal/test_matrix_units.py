@@ -1,5 +1,7 @@
 """Which architecture has which matrix instruction and dot product."""
 
+from dataclasses import replace
+
 import pytest
 
 from rollergen.hal.load import device_names, load_device
@@ -32,6 +34,25 @@ from rollergen.hal.matrix_units import WAVEFRONTS, lacks
 )
 def test_an_architecture_has_the_instructions_of_its_generation(arch, device, name, lacking):
     assert lacks(arch, load_device(device).instruction(name)) == lacking
+
+
+@pytest.mark.parametrize(
+    ("arch", "device", "name", "shape", "lacking"),
+    [
+        ("gfx908", "mi210", "mfma_bf16", {"k": 8}, False),
+        ("gfx90a", "mi210", "mfma_bf16", {"k": 8}, True),
+        ("gfx942", "mi210", "mfma_s8", {"k": 32}, False),
+        ("gfx90a", "mi210", "mfma_s8", {"k": 32}, True),
+        ("sm_70", "v100", "wmma", {"dtype": "int8"}, True),
+        ("sm_72", "v100", "wmma", {"dtype": "int8"}, False),
+        ("sm_75", "v100", "wmma", {"dtype": "bfloat16"}, True),
+        ("sm_80", "v100", "wmma", {"dtype": "bfloat16"}, False),
+        ("sm_70", "a100", "mma", {"k": 8}, True),
+        ("sm_75", "a100", "mma", {"k": 8}, False),
+    ],
+)
+def test_shapes_and_dtypes_came_with_generations_of_their_own(arch, device, name, shape, lacking):
+    assert lacks(arch, replace(load_device(device).instruction(name), **shape)) == lacking
 
 
 @pytest.mark.parametrize("name", device_names())

@@ -302,10 +302,10 @@ def test_what_is_copied_ahead_of_many_outputs_finds_no_registers():
 
 def test_a_thread_waits_for_each_spilled_element_that_was_copied_ahead():
     expression = rg.ops.conv2d(rg.tensor("X", (1, 1, 70, 210)), rg.tensor("W", (1, 1, 15, 15)))
-    few = replace(V100, limits=replace(V100.limits, registers_per_thread=32))
-    few = replace(few, costs=tuple(sorted((dict(few.costs) | {"reuse_registers": 1}).items())))
+    reused = replace(V100, costs=tuple(sorted((dict(V100.costs) | {"reuse_registers": 1}).items())))
     found = {}
-    for order in ("taps outside", "copied ahead"):
+    for order, registers in (("taps outside", 32), ("copied ahead", 500)):
+        few = replace(reused, limits=replace(reused.limits, registers_per_thread=registers))
         (stage,) = program_of(expression, (2, 32, 2, 2), order).stages
         costs = costs_of(few)
         nest = nest_of(stage, facts_of(stage.op), few)
@@ -315,7 +315,7 @@ def test_a_thread_waits_for_each_spilled_element_that_was_copied_ahead():
         found[order] = work.window_spills.loads, (waited - unhidden) / costs.exposed_staging_clocks
     assert found["taps outside"][0] > 0 and found["taps outside"][1] == 0
     loads, waits = found["copied ahead"]
-    assert loads > 3 * 225 - 32 and waits == pytest.approx(loads, rel=0.01)
+    assert 3 * 225 - 500 < loads < 3 * 225 - 200 and waits == pytest.approx(loads, rel=0.01)
 
 
 def test_a_batch_is_priced_as_its_programs():

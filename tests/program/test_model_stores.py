@@ -15,6 +15,7 @@ from rollergen.hal.load import load_device
 from rollergen.hal.spec import Target
 from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.plan import ElementwisePlan
+from rollergen.program.model.memory import writes_back_later
 from rollergen.program.model.prediction import predict_stage
 from rollergen.program.model.roofline import roofline_seconds
 from rollergen.program.rprogram import Accumulator, Compute, Loop, Stage, Store
@@ -145,16 +146,26 @@ def test_results_beyond_the_caches_are_best_written_along_their_rows():
 
 
 @pytest.mark.parametrize("fill", [0.5, 0.9, 1.5])
-def test_a_temporary_is_written_back_once_its_launch_has_filled_the_last_cache(fill):
+@pytest.mark.parametrize(("name", "below", "above"), [("a100", 0.6, 1.15), ("rtx4090", 0.8, 1.7)])
+def test_a_temporary_is_written_back_once_its_launch_has_filled_the_last_cache(name, below, above, fill):
     """On an A100 all of it survives up to 0.6 times the cache that a launch reads and writes, none from 1.15 on."""
-    device = load_device("a100")
+    device = load_device(name)
     elements = int(fill * device.caches[-1].capacity_bytes) // 8 // 4096 * 4096
     made, kept = copied(elements, device)
     bytes_of = lambda stage: dict(predict_stage(stage, device).traffic_bytes)["dram"]
     read = written = bytes_of(made) / 2
     assert read == pytest.approx(4 * elements, rel=0.02)  # and what the last block has more of it
-    lost = min(max((fill - 0.6) / (1.15 - 0.6), 0), 1)
+    lost = min(max((fill - below) / (above - below), 0), 1)
     assert bytes_of(kept) == pytest.approx(read + lost * written, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["a100", "rtx4090", "h200"])
+def test_the_roofline_of_a_temporary_leaves_out_what_the_last_cache_may_hold(name):
+    device = load_device(name)
+    elements = device.caches[-1].capacity_bytes // 16 // 4096 * 4096  # half of the cache, read and written
+    (stage,) = rg.construct(rg.ops.relu(rg.tensor("X", (elements,))), device, 1)[0].stages
+    kept = replace(stage, op=replace(stage.op, output=replace(stage.op.output, kind="temporary")))
+    assert roofline_seconds(kept, device) == pytest.approx(roofline_seconds(stage, device) / 2, rel=1e-6)
     assert predict_stage(kept, device).seconds >= roofline_seconds(kept, device)
 
 
@@ -162,6 +173,13 @@ def test_a_temporary_is_written_at_once_where_no_spec_says_how_lines_survive():
     device = load_device("v100")
     made, kept = copied(2**18, device)
     assert limiters(kept, device) == limiters(made, device)
+
+
+def test_stores_past_the_caches_are_written_at_once():
+    device = load_device("a100")
+    _, kept = copied(2**18, device)
+    past = replace(kept, store=replace(kept.store, streaming=True))
+    assert writes_back_later(kept, device) and not writes_back_later(past, device)
 
 
 def copied(elements, device):

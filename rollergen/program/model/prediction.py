@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rollergen.errors import ArgumentError, ProgramError
+from rollergen.errors import ArgumentError, ProgramError, shown
+from rollergen.expr.takes import Bounded
 from rollergen.hal.languages import Machine
 from rollergen.hal.spec import Device
 from rollergen.program.matrix_chains import is_matrix_chain
@@ -33,12 +34,13 @@ def predict(program: RProgram, device: Device, starts_in: Mapping[str, str] = NO
     units share or the one unit has, in which the producer has left them.  Of others the spec says it (`warm_cache`):
     where it says nothing, in memory.
 
-    Lines of a tensor that is stored are there, too, and reach memory later, which this launch isn't charged with.
+    What doesn't fit a cache lies in the next one.  Lines of a tensor that is stored are there, too, unless its stores
+    pass the caches, and reach memory later, which this launch isn't charged with.
 
-    Raises ArgumentError for tensors that the program does not have, for other layers, and where the program has chains
-    of products or supersteps, whose model takes no such state.
+    Raises ArgumentError for what is no mapping, for tensors that the program does not have, for other layers, and where
+    the program has chains of products or supersteps, whose model takes no such state.
     """
-    if starts_in:
+    if starts_in != NOT_SAID:
         _require_starts(program, device, starts_in)
     if (machine := machine_of(program, device)) is not None:
         return machine.predict(program, device)  # type: ignore[no-any-return]
@@ -49,9 +51,12 @@ def predict(program: RProgram, device: Device, starts_in: Mapping[str, str] = NO
 
 
 def _require_starts(program: RProgram, device: Device, starts_in: Mapping[str, str]) -> None:
+    if not isinstance(starts_in, Mapping):
+        raise ArgumentError(f"starts_in is {shown(starts_in)}; expected layers by the names of tensors: {{'X': 'l2'}}")
     if program.tile_mappings or any(stage.inner is not None for stage in program.stages):
         raise ArgumentError("starts_in is given; expected none for programs of supersteps and for chains of products")
-    names = [*(one.name for one in program.inputs), *(stage.op.output.name for stage in program.stages)]
+    tensors = [one for one in program.inputs if not isinstance(one, Bounded)]  # scalars come with the launch
+    names = [*(one.name for one in tensors), *(stage.op.output.name for stage in program.stages)]
     shared = [one.name for one in device.caches if one.scope == "device" or device.units == 1]
     for tensor, layer in starts_in.items():
         if tensor not in names:

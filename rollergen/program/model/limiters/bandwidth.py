@@ -190,24 +190,27 @@ def _shares_beyond(
     nest: Nest, device: Device, costs: Costs, work: Work, starts_in: Mapping[str, str], number: int, beyond: Number
 ) -> list[Number]:
     """Of each stream the share of its lines that cache ``number`` and those nearer have not got when the kernel starts;
-    ``beyond``: of the tensors of which nothing is said."""
-    nearer = {layer.name: layer for layer in device.caches[: number + 1]}
-    operands = {operand.buffer.name: operand.bytes for operand in (*nest.facts.loads, nest.facts.store)}
-    found: list[Number] = []
+    ``beyond``: of the tensors of which nothing is said.
+
+    What was left in a nearer cache passed through this one: here lies what does not fit there.  A store past the caches
+    finds nothing in them."""
+    cache, past = device.caches[number], nest.stage.store.streaming
+    nearer = {layer.name for layer in device.caches[: number + 1]}
+    operands = nest.facts.loads if past else (*nest.facts.loads, nest.facts.store)
+    held = {one.buffer.name: one.bytes for one in operands if starts_in.get(one.buffer.name) in nearer}
+    missing = _not_kept(sum(held.values()) / cache.capacity_bytes, costs, cache is device.caches[-1]) if held else 1.0
+    shares: list[Number] = []
     for stream in work.streams:
-        operand = nest.facts.loads[stream.load] if stream.load >= 0 else nest.facts.store
-        layer = starts_in.get(operand.buffer.name)
+        name = (nest.facts.loads[stream.load] if stream.load >= 0 else nest.facts.store).buffer.name
         if stream.load == FILL:
-            found.append(beyond)
-        elif layer is None:
-            found.append(1.0 if stream.load < 0 and nest.stage.store.streaming else beyond)
-        elif layer not in nearer:
-            found.append(1.0)
+            shares.append(beyond)
+        elif stream.load < 0 and past:
+            shares.append(1.0)
+        elif name in starts_in:
+            shares.append(missing if name in held else 1.0)
         else:
-            capacity = nearer[layer].capacity_bytes
-            fill = sum(size for name, size in operands.items() if starts_in.get(name) == layer) / capacity
-            found.append(_not_kept(fill, costs, layer == device.caches[-1].name))
-    return found
+            shares.append(beyond)
+    return shares
 
 
 def _written_back(nest: Nest, device: Device, cache: MemoryLayer, costs: Costs) -> Number:
