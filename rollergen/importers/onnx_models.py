@@ -324,9 +324,15 @@ class _Call:
             ) from None
 
     def host(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """All outputs by ONNX's reference, of the dynamic operands."""
+        """All outputs by ONNX's reference, of the dynamic operands; ArgumentError where it does not run the node."""
         names = [name for name in self.proto.output if name]
-        made = self._reference.run(None, {**self.known, **arrays})
+        try:
+            made = self._reference.run(None, {**self.known, **arrays})
+        except RollergenError:
+            raise
+        except Exception as error:  # of many kinds
+            why = f"{type(error).__name__}: {error}"
+            raise ArgumentError(f"ONNX's reference cannot run {self.source}, {self.proto.op_type}: {why}") from error
         return {name: np.asarray(one) if np.isscalar(one) else one for name, one in zip(names, made, strict=True)}
 
     def _by_host(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
