@@ -39,7 +39,8 @@ def max_pool2d(
 
     `kernel_size`, `stride` (None: the kernel's size), `padding` and `dilation` are one number or (vertical,
     horizontal); padding never wins.  `ceil_mode` keeps a last window that is cut off by the border.  With
-    `return_indices` a pair: also where in its image (row-major, int64) each stands, the first of equals, the last of NaN.
+    `return_indices` a pair: also where in its image (row-major, int64) each stands, the first of equals and the last of
+    NaN.
 
     >>> import rollergen as rg
     >>> rg.ops.max_pool2d(rg.tensor("x", (1, 64, 112, 112)), 3, stride=2, padding=1).shape
