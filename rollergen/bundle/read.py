@@ -24,6 +24,7 @@ from rollergen.errors import BundleError, ProgramError, SpecError
 from rollergen.hal.files.trusted import open_untrusted
 from rollergen.hal.load import device_hash, parse_device
 from rollergen.hal.spec import Device
+from rollergen.lower.stage import stage_buffers
 from rollergen.program import serial
 from rollergen.program.check import check
 from rollergen.program.rprogram import RProgram
@@ -45,14 +46,11 @@ def read(directory: Path) -> Contents:
     program = _program(directory, manifest, device)
     text = _text(_verified(directory, manifest, manifest["source"]), directory / manifest["source"])
     source = Source(text, launches_of(manifest["launches"]), manifest["language"])
-    if bool(source.launches) != bool(program.stages):
-        made, given = len(program.stages), len(source.launches)
-        raise BundleError(f"{directory}/{MANIFEST}: launches is a list of {given}; the program has {made} stages")
     listed = checked_json(_verified(directory, manifest, "candidates.json"), f"{directory}/candidates.json")
     outcomes, chosen = candidates.from_json(listed, program, source, f"{directory}/candidates.json")
     for one in outcomes:
         _refuse_other_program(one.program, program, device, f"{directory}/candidates.json")
-        _refuse_unknown_arguments(one.source, one.program, f"{directory}/{MANIFEST}")
+        _refuse_other_launches(one.source, one.program, f"{directory}/{MANIFEST}")
     stored = checked_json(_verified(directory, manifest, "selftest.json"), f"{directory}/selftest.json")
     tests = references.from_json(stored, program.outputs, f"{directory}/selftest.json")
     return Contents(device, outcomes, chosen, tuple(manifest["cuts"]), tuple(manifest["construction"]), tests)
@@ -97,12 +95,23 @@ def _refuse_other_program(one: RProgram, program: RProgram, device: Device, wher
         raise BundleError(f"{where}: a candidate has other inputs or outputs than the kernel")
 
 
-def _refuse_unknown_arguments(source: Source, program: RProgram, where: str) -> None:
+def _refuse_other_launches(source: Source, program: RProgram, where: str) -> None:
+    """Each stage has a launch, of its blocks and buffers, at build where the stage is."""
+    given, stages = source.launches, program.stages
+    if len(given) != len(stages):
+        raise BundleError(f"{where}: launches is a list of {len(given)}; the program has {len(stages)} stages")
     known = {buffer.name for buffer in program.buffers()}
-    for number, launch in enumerate(source.launches):
+    for number, (launch, stage) in enumerate(zip(given, stages, strict=True)):
+        at = f"{where}: launches[{number}]"
         unknown = [name for name in launch.arguments if name not in known]
         if unknown:
-            raise BundleError(f"{where}: launches[{number}] takes {unknown[0]}, which is no buffer of the kernel")
+            raise BundleError(f"{at} takes {unknown[0]}, which is no buffer of the kernel")
+        wanted = tuple(buffer.name for buffer in stage_buffers(stage))
+        if launch.arguments[: len(wanted)] != wanted:  # behind them lie those again that have a tensor map
+            raise BundleError(f"{at} takes {', '.join(launch.arguments)}; its stage's buffers are {', '.join(wanted)}")
+        if (launch.once, launch.blocks) != (stage.once, stage.launched_blocks):
+            found = f"{launch.blocks} blocks{' once' * launch.once}"
+            raise BundleError(f"{at} is of {found}; its stage has {stage.launched_blocks}{' once' * stage.once}")
 
 
 def _verified(directory: Path, manifest: dict[str, Any], name: str) -> bytes:

@@ -329,10 +329,10 @@ def _neighbours_variant(op: TensorOp) -> Iterator[Variant]:
 
 
 def _overlaps(op: TensorOp, axis: str, tap: str) -> bool:
-    """Whether neighbours along the axis read elements in common."""
+    """Whether neighbours along the axis read elements in common; what a remainder of both says is unknown."""
     indices = [index for load in op.body_loads() for index in load.indices if {axis, tap} <= index.axes()]
     steps = [(index.coefficient(axis), index.coefficient(tap)) for index in indices]
-    return any(step % taps == 0 and 0 < step < taps * op.axis(tap).extent for step, taps in steps)
+    return any(taps and step % taps == 0 and 0 < step < taps * op.axis(tap).extent for step, taps in steps)
 
 
 def _short_rows(op: TensorOp, device: Device) -> Iterator[Variant]:

@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from rollergen.expr.guards import secured
 from rollergen.expr.index import Index
 from rollergen.expr.inlining import Expansion, reductions_of, substitute
 from rollergen.expr.language import Tensor
@@ -69,7 +70,7 @@ def chain_of(expansion: Expansion, lone_rows: bool = False) -> Chain | None:
     outer = _outermost(expansion)
     if outer is None or 0 in expansion.extents.values() or takes(expansion.body):
         return None
-    if any(load.guard for load in loads(expansion.body)):
+    if _has_guards(expansion):
         return None
     ((key, _),) = outer.axes
     rows = _Rows(key)
@@ -98,6 +99,13 @@ def chains_in(outputs: Tensor | Sequence[Tensor]) -> bool:
     wanted = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
     found = (node for t in computed_tensors(wanted) if t.producer for node in reductions_of(t.producer.body))
     return len(list(islice(found, 2))) == 2
+
+
+def _has_guards(expansion: Expansion) -> bool:
+    """Whether a load is guarded, or gets a guard (`guards.push_guards`): one of a padded row may lie outside its tensor
+    where a condition around it does not hold, and a chain takes conditions out of its sums."""
+    ranges = {name: (0, extent - 1) for name, extent in expansion.extents.items()}
+    return any(load.guard or secured(load, ranges) for load in loads(expansion.body))
 
 
 def _outermost(expansion: Expansion) -> Reduce | None:

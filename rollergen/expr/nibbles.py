@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rollergen.errors import ArgumentError, DtypeError
 from rollergen.expr.dtypes import PACKED, described
 from rollergen.expr.functions import cast
 from rollergen.expr.scalars import Expr
@@ -26,14 +27,22 @@ def packed_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def pack(array: Any) -> Any:
-    """Packs the lowest four bits of integers of any dtype into uint8, two to a byte, in the shape `packed_shape`.
+    """Packs integers from -8 to 15, of any dtype, into uint8, two to a byte, in the shape `packed_shape`.
 
     The weights of ``rg.tensor("w", (K, N), "int4")``, packed once.
 
     >>> pack(np.array([1, -2, 3])).tolist()
     [225, 3]
+
+    Raises DtypeError for what is no array of integers, ArgumentError for one that four bits do not hold.
     """
-    bits = np.atleast_1d(np.asarray(array)).astype(np.int8).view(np.uint8) & 15
+    given = np.atleast_1d(np.asarray(array))
+    if given.dtype.kind not in "iu" and given.dtype.name not in PACKED:
+        raise DtypeError(f"rg.pack: array has dtype {given.dtype}; expected integers, such as ml_dtypes' int4")
+    wide = given if given.dtype.kind in "iu" else given.astype(np.int8)
+    if wide.size and not (wide.min() >= -8 and wide.max() <= 15):
+        raise ArgumentError(f"rg.pack: array has {wide.min()} to {wide.max()}; expected integers from -8 to 15")
+    bits = wide.astype(np.int8).view(np.uint8) & 15
     even = np.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, bits.shape[-1] % 2)])
     return even[..., ::2] | even[..., 1::2] << 4
 

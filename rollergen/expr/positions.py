@@ -16,8 +16,9 @@ LAST_PLACE = 2**31 - 1
 Better = Callable[[Any, Any], Any]
 
 
-def better_of(floating: bool, sign: int) -> Better:
-    """The better of two (element, place): NaN before everything, then size, then the smaller place."""
+def better_of(floating: bool, sign: int, last_nan: bool = False) -> Better:
+    """The better of two (element, place): NaN before everything, then size, then the smaller place; with ``last_nan``
+    the larger one of two NaN."""
 
     def better(a: Any, b: Any) -> Any:
         first = a[0] > b[0] if sign > 0 else a[0] < b[0]
@@ -25,7 +26,10 @@ def better_of(floating: bool, sign: int) -> Better:
         if floating:
             lost_a, lost_b = a[0] != a[0], b[0] != b[0]
             first = first | (lost_a & ~lost_b)
-            equal = equal | (lost_a & lost_b)
+            if last_nan:
+                first = first | (lost_a & lost_b & (a[1] > b[1]))
+            else:
+                equal = equal | (lost_a & lost_b)
         first = first | (equal & (a[1] < b[1]))
         return select(first, a[0], b[0]), select(first, a[1], b[1])
 

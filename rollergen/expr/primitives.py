@@ -123,12 +123,16 @@ def _trunc_divide(a: Array, b: Array) -> Array:
 
 
 def _power(a: Array, b: Array) -> Array:
-    """Of integers as torch has it: to a negative power all but 1 and -1 are 0."""
+    """Of integers as torch has it: to a negative power all but 1 and -1 are 0.
+
+    Of floats IEEE 754's, for which NumPy has ``float_power``: its ``power`` by one exponent for all elements takes the
+    root for 1/2, which of -0 and -inf is another number.
+    """
     import numpy as np
 
     a, b = np.asarray(a), np.asarray(b)
     if a.dtype.kind not in "iu":
-        return np.power(a, b)
+        return np.float_power(a, b).astype(np.result_type(a, b))
     inverse = np.where(a == 1, a, np.where(a == -1, 1 - 2 * (b & 1), 0).astype(a.dtype))
     return np.where(b < 0, inverse, np.power(a, np.where(b < 0, 0, b)))
 

@@ -304,7 +304,8 @@ def _bitwise(logic: str, bits: str, a: Any, b: Any) -> Expr:
 
 
 def power(a: Any, b: Any) -> Expr:
-    """``a ** b`` of two floating values, or two integers; squares and cubes are products.
+    """``a ** b`` of two floating values, or two integers; squares and cubes are products, and with 1/2 it is a root, as
+    torch and NumPy have it.
 
     Powers of integers wrap around. A negative exponent read from a tensor gives 0 for every base but 1 and -1, as
     in torch.
@@ -312,6 +313,8 @@ def power(a: Any, b: Any) -> Expr:
     if isinstance(a, Expr) and is_scalar(b) and b in (2, 3):
         square = a * a
         return square if b == 2 else square * a
+    if isinstance(a, Expr) and is_float(a.dtype) and is_scalar(b) and b == 0.5:
+        return Expr(Unary("sqrt", a.value, a.dtype), a.axes)
     made = binary("pow", a, b)
     if is_integer(made.dtype) and is_scalar(b) and b < 0:
         raise ExpressionError(f"** of {made.dtype} values by {b}; expected an exponent of at least 0, or floats")

@@ -202,8 +202,12 @@ class _Walk:
         return proto.op_type == "DequantizeLinear" and self.known[proto.input[0]].dtype.name in PACKED
 
     def _folded(self, call: _Call) -> bool:
-        """Whether the outputs are arrays, which then are known."""
-        made = call.host({})
+        """Whether the outputs are arrays, which then are known: rg.ops has some that ONNX's reference lacks, such as
+        DequantizeLinear before operator set 19."""
+        try:
+            made = call.host({})
+        except ArgumentError:
+            return False
         arrays = all(isinstance(one, np.ndarray) for one in made.values())
         self.known |= made if arrays else {}
         return arrays
@@ -324,9 +328,15 @@ class _Call:
             ) from None
 
     def host(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """All outputs by ONNX's reference, of the dynamic operands."""
+        """All outputs by ONNX's reference, of the dynamic operands; ArgumentError where it does not run the node."""
         names = [name for name in self.proto.output if name]
-        made = self._reference.run(None, {**self.known, **arrays})
+        try:
+            made = self._reference.run(None, {**self.known, **arrays})
+        except RollergenError:
+            raise
+        except Exception as error:  # of many kinds
+            why = f"{type(error).__name__}: {error}"
+            raise ArgumentError(f"ONNX's reference cannot run {self.source}, {self.proto.op_type}: {why}") from error
         return {name: np.asarray(one) if np.isscalar(one) else one for name, one in zip(names, made, strict=True)}
 
     def _by_host(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:

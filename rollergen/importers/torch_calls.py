@@ -63,7 +63,8 @@ class Call:
         with torch.no_grad():
             made = self.target(*replaced(self.arguments, of), **replaced(dict(self.named), of))
         given = made if isinstance(made, (tuple, list)) else (made,)
-        return tuple(view(one.detach().contiguous(), self.source, self.operator) for one in given)
+        plain = (one.detach().resolve_conj().resolve_neg().contiguous() for one in given)
+        return tuple(view(one, self.source, self.operator) for one in plain)
 
     def text(self, names: Callable[[str], str], scalars: Mapping[str, Any]) -> str:
         """`Node.alike`; ``scalars``: constants without axes."""

@@ -289,6 +289,11 @@ class _Graph:
             self.numbers.add(one.name)  # or an assertion about shapes, which gives nothing
             return
         for read in one.all_input_nodes:
+            if read.op == "get_attr":
+                raise ArgumentError(
+                    f"{one.name} is torch's {one.target}, which runs {read.name}, a graph of its own; expected "
+                    "operators that have none, such as torch.where in place of torch.cond"
+                )
             if read.name in self.numbers:
                 raise ArgumentError(
                     f"{one.name} takes {read.name}, a number that the model reads from a tensor when it runs; expected "

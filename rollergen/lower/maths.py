@@ -23,7 +23,7 @@ from rollergen.tile.rules import WIDEST_VECTOR
 
 _LN2_HIGH, _LN2_LOW, LOG2E = 0.693359375, -2.12194440e-4, 1.44269504088896341
 _ROUNDING = 1.5 * 2**23 + 254
-_FIELD = 1.5 * 2**23 + 127
+_FIELD, _WIDE_FIELD = 1.5 * 2**23 + 127, 1.5 * 2**52 + 1023
 # (exp(r) - 1 - r) / r^2 on |r| <= ln(2) / 2
 _EXP = (0.5, 0.166665769, 0.0416665545, 0.00836319488, 0.00139262034)
 # (2^f - 1) / f on |f| <= 1/2
@@ -311,11 +311,16 @@ def _wide_log(b: Body, t: Expr) -> Expr:
 
 
 def _wide_exp(b: Body, x: Expr) -> Expr:
-    """exp of a float64, for a float32: beyond the range of that, an infinity or 0 of it."""
+    """exp of a float64, for a float32: beyond the range of that, an infinity or 0 of it.
+
+    The sum with 1.5 * 2^52 + 1023 rounds as in `_exp`.  A NaN is not converted to an integer: C leaves that undefined,
+    and where the exponent is a constant a compiler makes the result any number.
+    """
     c = b.let("c", b.where("lt", x, -110.0, -110.0, x))
     c = b.let("d", b.where("gt", c, 90.0, 90.0, c))
-    n = b.let("n", Convert(b.add(b.mul(c, LOG2E), 1023.5), "int64"))
-    rest = b.let("rest", b.sub(c, b.mul(b.sub(Convert(n, "float64"), 1023.0), _LN2)))
+    whole = b.let("whole", b.add(b.mul(c, LOG2E), _WIDE_FIELD))
+    rest = b.let("rest", b.sub(c, b.mul(b.sub(whole, _WIDE_FIELD), _LN2)))
+    n = b.let("n", Convert(whole, "int64", bits=True))
     scale = Convert(Operation("shl", (n, b.number(52, "int64")), "int64", b.lanes), "float64", bits=True)
     return b.mul(b.polynomial(rest, _TAYLOR, "e"), scale)
 

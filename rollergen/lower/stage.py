@@ -96,7 +96,7 @@ def _begun(
     names = Names()
     names.fresh(entry)
     out = Writer(names, features)
-    buffers = _buffers(stage)
+    buffers = stage_buffers(stage)
     parameters = {
         b.name: Pointer(names.fresh(b.name), b.dtype, GLOBAL, b.name == stage.op.output.name) for b in buffers
     }
@@ -163,7 +163,7 @@ def _mapped(stage: Stage, device: Device) -> Iterator[tuple[str, Boxes]]:
         yield stage.op.output.name, stored_boxes(stage, one)[0]
 
 
-def _buffers(stage: Stage) -> tuple[Buffer, ...]:
+def stage_buffers(stage: Stage) -> tuple[Buffer, ...]:
     """What the stage reads, in order of first use, then what it writes."""
     read = stage.op.buffers_read()
     read.pop(stage.op.output.name, None)

@@ -178,11 +178,13 @@ def _step(described: Mapping[str, Any]) -> Step:
 
 def _weights(path: Path, held: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     content = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
-    found = {}
+    found: dict[str, np.ndarray] = {}
+    end = 0
     for one in held:
         value, start = _value(one), one["offset"]
-        if type(start) is not int or not 0 <= start <= len(content) - value.size_bytes:
-            raise ValueError(f"{value.name} begins at {start}; expected a place in {WEIGHTS}")
+        if type(start) is not int or start != end or not start <= len(content) - value.size_bytes:
+            raise ValueError(f"{value.name} begins at {start}; expected {end} of {WEIGHTS}, behind the last one")
+        end += value.size_bytes + -value.size_bytes % ALIGNMENT_BYTES
         flat = content[start : start + value.size_bytes].view(numpy_dtype(value.dtype))
         found[value.name] = np.asarray(flat).reshape(value.shape or ())
     return found

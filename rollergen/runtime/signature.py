@@ -33,17 +33,22 @@ def _described(buffer: Buffer) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One array of a call; ``name``, ``shape`` and ``dtype`` (NumPy's) are what it must have; ``packs``: `Buffer`'s."""
+    """One array of a call; ``name``, ``shape`` and ``dtype`` (NumPy's) are what it must have; ``packs``: `Buffer`'s;
+    ``written``: whether the call writes it."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
     text: str
     packs: str = ""
+    written: bool = False
 
     @staticmethod
     def of(buffer: Buffer) -> Parameter:
-        return Parameter(buffer.name, buffer.shape, numpy_dtype(buffer.dtype), _described(buffer), buffer.packs)
+        written = buffer.kind == "output"
+        return Parameter(
+            buffer.name, buffer.shape, numpy_dtype(buffer.dtype), _described(buffer), buffer.packs, written
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -68,9 +73,10 @@ class Parameter:
                 f"these two to a byte, {described(self.dtype.name, self.shape)}, as rg.pack makes them: {signature}"
             )
         if array.dtype != self.dtype:
+            converted = f", such as {self.name}.astype({self.dtype.name!r})" * (not self.written)  # that is a copy
             raise DtypeError(
                 f"{self.name} has dtype {array.dtype.name if array.dtype.isnative else array.dtype.str}; "
-                f"expected {self.dtype.name}, such as {self.name}.astype({self.dtype.name!r}): {signature}"
+                f"expected {self.dtype.name}{converted}: {signature}"
             )
         if array.shape != self.shape:
             raise ShapeError(f"{self.name} has shape {array.shape}; expected {self.shape}: {signature}")

@@ -272,6 +272,31 @@ def test_no_chain_where_a_result_reads_others_or_weights_know_their_columns():
     assert len(chained(rg.ops.softmax(rg.ops.matmul(q, T("p", (4, 20, 50))))).tensor_ops) > 1
 
 
+BORDERS = {
+    "rows": lambda q, k, v: (rg.ops.pad(rg.ops.matmul(q, k.mT), (0, 0, 3, 2)), v),
+    "keys": lambda q, k, v: (rg.ops.pad(rg.ops.sigmoid(rg.ops.matmul(q, k.mT)), (2, 3)), rg.ops.pad(v, (0, 0, 2, 3))),
+}
+
+
+@pytest.mark.parametrize("border", BORDERS)
+def test_scores_inside_a_border_are_no_chain(border):
+    """Nothing before or behind the operands is read: what lies there is no number."""
+    scores, weighed = BORDERS[border](*(T(n, shape) for n, shape in (("q", (40, 32)), ("k", (70, 32)), ("v", (70, 24)))))
+    product = rg.ops.matmul(scores, weighed)
+    kernel = rg.build(product, "cpu", profile=False, cache=False)
+    assert not any(stage.inner for stage in kernel.program.stages)
+    room = [np.full((90, *one.shape[1:]), np.nan, "float32") for one in kernel.program.inputs]
+    inner = [around[5 : 5 + one.shape[0]] for around, one in zip(room, kernel.program.inputs, strict=True)]
+    for n, array in enumerate(inner):
+        array[...] = np.random.default_rng(n).random(array.shape, "float32")
+    np.testing.assert_allclose(kernel(*inner), product.evaluate(*inner), rtol=1e-5)
+
+
+def test_a_convolution_of_one_tap_inside_padding_reads_no_pixel_before_the_image():
+    first = rg.ops.conv1d(T("x", (1, 1, 2)), T("w", (2, 1, 2)), stride=2)
+    assert all(op.inner is None for op in chained(rg.ops.conv1d(first, T("u", (2, 2, 1)), padding=2)).tensor_ops)
+
+
 def test_construction_takes_a_chain_where_the_model_finds_it_faster():
     expr = rg.ops.scaled_dot_product_attention(*(T(n, (2, 256, 64)) for n in "qkv"), is_causal=True)
     fused, apart = (

@@ -8,7 +8,7 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.planning import planned
 from rollergen.emit import emit
-from rollergen.errors import DtypeError, ExpressionError, ShapeError
+from rollergen.errors import ArgumentError, DtypeError, ExpressionError, ShapeError
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict
@@ -107,6 +107,21 @@ def test_the_text_for_cuda_compiles(dtype):
 def test_rows_begin_with_a_byte_the_first_number_in_its_low_bits():
     assert rg.pack([[1, 2, 3], [-1, -8, 7]]).tolist() == [[0x21, 0x03], [0x8F, 0x07]]
     assert rg.pack(np.array([15, 1], ml_dtypes.uint4)).tolist() == [0x1F]
+    assert rg.pack(np.zeros((3, 0), np.int64)).shape == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("array", "error", "text"),
+    [
+        ([1, 100], ArgumentError, "array has 1 to 100; expected integers from -8 to 15"),
+        (np.array([-9], np.int8), ArgumentError, "array has -9 to -9"),
+        ([1.0, 2.0], DtypeError, "array has dtype float64; expected integers"),
+        ("abc", DtypeError, "array has dtype <U3"),
+    ],
+)
+def test_what_four_bits_do_not_hold_is_not_packed(array, error, text):
+    with pytest.raises(error, match=f"rg.pack: {text}"):
+        rg.pack(array)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -56,3 +56,10 @@ def test_windows_that_share_nothing_have_none(size, stride):
 
 def test_windows_along_the_vectors_are_taken_line_by_line():
     assert not neighbours(rg.ops.max_pool2d(rg.tensor("x", (1, 32, 9, 9)), 3, stride=2, padding=1))
+
+
+def test_windows_along_a_remainder_of_axis_and_tap_have_none():
+    """What neighbours share of ``(i + k) % 7`` is no number of steps."""
+    x, k = rg.tensor("x", (24, 61)), rg.reduce_axis("k", 3)
+    windows = rg.compute((2, 5), lambda i, j: rg.sum(x[j, 0] * x[(k + j + i) % 7, i - k + 11], axis=k))
+    assert not neighbours(windows)

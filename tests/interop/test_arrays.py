@@ -120,3 +120,10 @@ def test_repacking_from_another_thread_loses_no_change():
 def test_rounds_that_are_no_count_are_refused(double, x, rounds):
     with pytest.raises(ArgumentError, match="rounds is"):
         double.benchmark(x, rounds=rounds)
+
+
+def test_an_array_that_is_written_is_not_to_be_converted():
+    """Its conversion is a copy, which nobody would read."""
+    kernel = rg.build(rg.ops.add(rg.tensor("x", (3,)), 1.0), "cpu", profile=False)
+    with pytest.raises(DtypeError, match=r"out has dtype float64; expected float32: kernel\(x"):
+        kernel(np.ones(3, np.float32), out=np.empty(3))

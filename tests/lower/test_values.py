@@ -111,6 +111,17 @@ def test_powers_of_special_numbers_are_those_of_the_standard(device):
         np.testing.assert_allclose(got, np.power(x, z), rtol=2e-7)
 
 
+@pytest.mark.parametrize("device", ["cpu", "mali"])
+def test_powers_of_a_constant_that_is_no_number_are_no_numbers(device):
+    """No compiler knows better: the text converts no such constant to an integer."""
+    x = np.array([0.0, 1.0, -1.0, 0.5, 3.0, -2.5, np.inf, 1e30] * 8, F32)
+    constant, load = Const(np.nan, F32), x_load(elements=x.size)
+    want = np.where(x == 1, 1, np.nan)
+    np.testing.assert_array_equal(compute(Binary("pow", load, constant, F32), x, device), want)
+    want = np.where(x == 0, 1, np.nan)
+    np.testing.assert_array_equal(compute(Binary("pow", constant, load, F32), x, device), want)
+
+
 def test_powers_use_no_float64_on_a_device_without():
     value = Binary("pow", x_load(elements=64), x_load(name="Z", elements=64), F32)
     texts = {name: emit(elementwise(value, 64, name, 4, None), DEVICES[name]).text for name in ("mi50", "mali")}

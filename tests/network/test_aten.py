@@ -156,3 +156,27 @@ def test_a_cast_to_float8_has_torch_s_largest_number():
     model = All([lambda v: v.to(torch.float8_e4m3fn).to(torch.float32)])
     (found,), (wanted,) = rg.compile(model.eval(), (x,), "cpu", profile=False)(x), model(x)
     np.testing.assert_array_equal(found.numpy(), wanted.numpy())
+
+
+class Squared(torch.nn.Module):
+    """|z|^2 of complex numbers, which torch computes with a lazy conjugate."""
+
+    def forward(self, re, im):
+        z = torch.complex(re, im)
+        return (z * z.conj()).real
+
+
+def test_a_lazy_result_of_a_step_of_torchs_is_made_whole():
+    re, im = torch.randn(2, 3), torch.randn(2, 3)
+    made = rg.compile(Squared().eval(), (re, im), "cpu", profile=False, cache=False)
+    assert torch.allclose(made(re, im), re**2 + im**2, rtol=1e-6)
+
+
+class Chosen(torch.nn.Module):
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+
+def test_control_flow_of_torchs_own_is_refused_by_name():
+    with pytest.raises(rg.errors.ArgumentError, match="cond is torch's cond, which runs true_graph_0, a graph of its own"):
+        rg.compile(Chosen().eval(), (torch.ones(3),), "v100")

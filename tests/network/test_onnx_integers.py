@@ -112,3 +112,18 @@ def test_extremes_of_nothing_are_the_ends_of_the_range(operator, end, dtype):
     model = rg.compile(proto, given, "cpu", profile=False)
     assert all(layer.kernel is not None for layer in model.layers)
     np.testing.assert_array_equal(model(*given), np.full((2, 1), wanted, dtype))
+
+
+@pytest.mark.parametrize("opset", [10, 13, 17, 18])
+def test_weights_are_dequantised_in_every_operator_set(opset):
+    """Before 19 ONNX's reference has no DequantizeLinear, and what it cannot make of constants rg.ops makes."""
+    weights = {"w": numbers(I8, 5, 4), "s": np.float32(0.25), "z": np.array(3, I8)}
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"]), helper.make_node("MatMul", ["x", "d"], ["y"])]
+    infos = [helper.make_tensor_value_info(one, onnx.TensorProto.FLOAT, (2, n)) for one, n in (("x", 5), ("y", 4))]
+    initial = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], initial)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    x = scales(2, 5)
+    made = rg.compile(proto, device="cpu", profile=False)
+    np.testing.assert_allclose(made(x), x @ ((weights["w"].astype(np.float32) - 3) * 0.25), rtol=1e-5)
+    assert all(layer.kernel is not None for layer in made.layers)

@@ -75,6 +75,11 @@ def test_a_file_that_is_no_input_is_named_and_nothing_written(saved, tmp_path, c
     assert not (tmp_path / "y.npy").exists()
 
 
+def test_a_result_is_asked_for_with_its_inputs(saved, tmp_path):
+    refused = in_python(saved[1], tmp_path, "--output", "y.npy")
+    assert refused.returncode == 2 and "0 arrays given, expected 1: ['x']" in refused.stderr
+
+
 def in_c(directory, *arguments):
     told = {"PYTHON": sys.executable, "ARGUMENTS": " ".join(map(str, arguments)), "CFLAGS": "-O2 -Werror"}
     given = [f"{name}={text}" for name, text in told.items()]
@@ -105,6 +110,12 @@ def test_damaged_weights_and_steps_that_do_not_fit_are_refused(saved, tmp_path):
     model, _, _ = saved
     directory = model.save(tmp_path / "damaged")
     described = json.loads((directory / "model.json").read_text())
+    places = [one["offset"] for one in described["weights"]]
+    described["weights"][1]["offset"] = 0
+    (directory / "model.json").write_text(json.dumps(described))
+    with pytest.raises(BundleError, match=rf"begins at 0; expected {places[1]} of weights\.bin, behind"):
+        rg.load(directory)
+    described["weights"][1]["offset"] = places[1]
     described["steps"][0]["inputs"][0] = "none"
     (directory / "model.json").write_text(json.dumps(described))
     with pytest.raises(BundleError, match=r"Conv_0 \.\. Relu_1 has \[None, "):

@@ -87,7 +87,8 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None, nam
 
 
 def pow(input: Operand, exponent: Operand, *, name: str | None = None) -> Tensor:
-    """``input ** exponent`` of floats or integers, broadcast as NumPy does; exponents 2 and 3 are products.
+    """``input ** exponent`` of floats or integers, broadcast as NumPy does; exponents 2 and 3 are products, 1/2 a
+    root.
 
     >>> import rollergen as rg
     >>> rg.ops.pow(rg.tensor("a", (2,)), 3).evaluate([2.0, -3.0])

@@ -39,7 +39,8 @@ def max_pool2d(
 
     `kernel_size`, `stride` (None: the kernel's size), `padding` and `dilation` are one number or (vertical,
     horizontal); padding never wins.  `ceil_mode` keeps a last window that is cut off by the border.  With
-    `return_indices` a pair: also where in its image (row-major, int64) each stands, the first of equals.
+    `return_indices` a pair: also where in its image (row-major, int64) each stands, the first of equals and the last of
+    NaN.
 
     >>> import rollergen as rg
     >>> rg.ops.max_pool2d(rg.tensor("x", (1, 64, 112, 112)), 3, stride=2, padding=1).shape
@@ -137,7 +138,7 @@ def largest(
     values = over_images(x, rank, "c", x.shape[-rank - 1], outs, element, name)
     if not flag(return_indices, operation, "return_indices"):
         return values
-    better = better_of(is_float(x.dtype), 1)
+    better = better_of(is_float(x.dtype), 1, last_nan=True)  # as torch's poolings have it
 
     def place(n: Any, c: Any, o: Any) -> Any:
         pixel, at, condition = read(n, c, o)

@@ -108,6 +108,9 @@ def interpolate(
         return averages("interpolate", rank, input, outs, name)
     coordinates = "asymmetric" if mode == "nearest" else "align_corners" if align_corners else "half_pixel"
     kind = {"nearest": "floor", "nearest-exact": "round_prefer_ceil", "bicubic": "cubic"}.get(mode, "linear")
+    if kind == "linear":  # torch copies along an axis whose extent stays, whatever the factor
+        kept = zip(input.shape[2:], outs, scales, strict=True)
+        scales = tuple(Fraction(1) if extent == out else scale for extent, out, scale in kept)
     return _resized(input, outs, scales, coordinates, kind, name)
 
 

@@ -101,7 +101,7 @@ def sliding(
     `padding` may be "valid" (none), "same" (outputs: ceil(size / stride), the odd element at the end,
     TensorFlow's rule), "same_lower" (the odd element at the beginning), or (before, after) for each axis.
     ``ceil_mode`` lets the last window reach beyond the padding, as long as it begins before it (PyTorch's
-    rule).  Raises ShapeError for a window larger than the padded axis.
+    rule).  Raises ShapeError for a window larger than the padded axis, with ``ceil_mode`` by its stride or more.
     """
     count = len(size)
     if isinstance(padding, str) and padding not in ("same", "same_lower", "valid"):
@@ -142,7 +142,7 @@ def _pads(operation: str, padding: Any, count: int) -> tuple[tuple[int, int], ..
 def outputs(size: int, reach: int, stride: int, before: int, after: int, ceil_mode: bool = False) -> int:
     """How many windows fit."""
     room = size + before + after - reach
-    if not ceil_mode or room < 0:
+    if not ceil_mode:
         return room // stride + 1
     count = -(-room // stride) + 1
     return count - 1 if (count - 1) * stride >= size + before else count

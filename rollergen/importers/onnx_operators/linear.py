@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from rollergen import ops
 from rollergen.expr import language as rg
+from rollergen.expr.dtypes import is_float
 from rollergen.expr.language import Tensor
 from rollergen.importers.onnx_operators.table import Node, operator
 from rollergen.importers.refusals import Refused
@@ -17,16 +19,36 @@ from rollergen.importers.refusals import Refused
 
 @operator("Resize", "Upsample")
 def resize(n: Node) -> Tensor:
-    """Linear in x and separable: along each axis a product with the matrix of its weights."""
+    """Linear in x and separable: along each axis the elements that are nearest, or a product with the matrix of its
+    weights."""
     x = n.tensor(0)
     if n.get("coordinate_transformation_mode") == "tf_crop_and_resize" and n.get("extrapolation_value", 0.0):
         raise Refused("attribute", "extrapolation_value: affine, not linear")
     shape = x.shape
     for axis in range(x.ndim):
         matrix = _weights(n, shape, axis)
-        if not np.array_equal(matrix, np.eye(shape[axis])):
+        if np.array_equal(matrix, np.eye(shape[axis])):
+            continue
+        nearest = matrix.argmax(axis=1)
+        if np.array_equal(matrix, np.eye(shape[axis])[nearest]):
+            x = _picked(n, x, axis, nearest)
+        elif is_float(x.dtype):
             x = along_axis(x, axis, n.constant(matrix.astype(x.dtype)))
+        else:
+            raise Refused("dtype", f"weights of {x.dtype}")
     return x
+
+
+def _picked(n: Node, x: Tensor, axis: int, places: np.ndarray) -> Tensor:
+    """The elements at constant `places` along one axis: a product would make 0 times infinity of their neighbours."""
+    shape = (*x.shape[:axis], len(places), *x.shape[axis + 1 :])
+    ratio, at = Fraction(x.shape[axis], len(places)), np.arange(len(places))
+    step, unit = ratio.numerator, ratio.denominator
+    starts = range(-unit, unit + step)
+    start = next((one for one in starts if np.array_equal((at * step + one) // unit, places)), None)
+    if start is None:
+        return rg.take(x, n.constant(places), axis)
+    return rg.compute(shape, lambda *i: x[(*i[:axis], (i[axis] * step + start) // unit, *i[axis + 1 :])])
 
 
 def along_axis(x: Tensor, axis: int, matrix: Tensor) -> Tensor:
@@ -43,6 +65,7 @@ def _weights(n: Node, shape: tuple[int, ...], axis: int) -> np.ndarray:
     proto.CopyFrom(n.proto)
     del proto.input[:]
     proto.input.extend(names)
+    _from_half_pixels(n, proto)
     known = {name: n.known(i) for i, name in enumerate(names) if i and name}
     infos = [
         onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
@@ -57,9 +80,30 @@ def _weights(n: Node, shape: tuple[int, ...], axis: int) -> np.ndarray:
     for place in range(shape[axis]):
         unit = np.zeros(shape, np.float32)
         unit[tuple(place if d == axis else slice(None) for d in range(len(shape)))] = 1
-        made = run(None, {"x": unit, **known})[0]
+        try:
+            made = run(None, {"x": unit, **known})[0]
+        except Exception as error:  # of many kinds: an attribute that the reference does not know
+            raise Refused("attribute", str(error)) from None
         columns.append(made[tuple(slice(None) if d == axis else 0 for d in range(len(shape)))])
     return np.stack(columns, axis=1)
+
+
+_HALF_PIXELS = {"floor": "round_prefer_ceil", "round_prefer_floor": "ceil"}
+"""How a coordinate is rounded as it would be half an element further, by how it is rounded there."""
+
+
+def _from_half_pixels(n: Node, proto: onnx.NodeProto) -> None:
+    """Replaces operator set 11's tf_half_pixel_for_nn, which ONNX's reference lacks, by half_pixel, whose coordinates
+    are less by 1/2, with the rounding that takes the same elements, where there is one."""
+    rounding = _HALF_PIXELS.get(n.get("nearest_mode", "round_prefer_floor"))
+    if n.get("coordinate_transformation_mode") != "tf_half_pixel_for_nn" or n.get("mode", "nearest") != "nearest":
+        return
+    if rounding is not None:
+        kept = [one for one in proto.attribute if one.name not in ("coordinate_transformation_mode", "nearest_mode")]
+        del proto.attribute[:]
+        proto.attribute.extend(kept)
+        attributes = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": rounding}
+        proto.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in attributes.items())
 
 
 @operator("DFT")

@@ -94,7 +94,7 @@ def main():
     options = parser.parse_args()
     try:
         model = Model()
-        if options.input:
+        if options.input or options.output:
             called(model, options.input, options.output)
             return 0
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # RuntimeError: CannotRun of a launcher

@@ -123,6 +123,23 @@ def test_quotients_rounded_down_are_python_s(dtype):
         np.testing.assert_array_equal(found, wanted.astype(dtype))
 
 
+@pytest.mark.parametrize("exponent", [0.5, -0.5, 2.5, 1.0])
+def test_a_power_is_the_same_of_one_exponent_and_of_many(exponent):
+    """That of IEEE 754: NumPy's of one for all elements is a root, which of -infinity is NaN."""
+    values = np.array([-np.inf, -0.0, np.inf, 4.0, -1.0])
+    one, many = np.array([exponent]), np.full(5, exponent)
+    made = [ops.pow(rg.tensor("x", (5,)), rg.tensor("y", y.shape)).evaluate(values, y) for y in (one, many)]
+    np.testing.assert_array_equal(made[0], made[1])
+    np.testing.assert_array_equal(made[0], torch.pow(torch.tensor(values), torch.tensor(many)))
+
+
+def test_a_power_of_one_half_is_a_root():
+    values = np.array([-np.inf, -1.0, 0.0, 2.0, np.inf])
+    made = ops.pow(rg.tensor("x", (5,), "float64"), 0.5)
+    agree(made, [values], torch.pow(torch.tensor(values), 0.5))
+    assert "sqrt" in rg.build(made, "v100").source and "pow(" not in rg.build(made, "v100").source
+
+
 def test_integers_of_64_bits_to_a_negative_power_are_0_but_for_1():
     a, b = np.array([2**63 - 1, 1 - 2**63, -1, -1, 1, 3]), np.array([-1, -2, -3, -2, -5, -1])
     x, y = (rg.tensor(name, a.shape, "int64") for name in "xy")

@@ -36,6 +36,20 @@ def test_avg_pool2d_equals_pytorchs(window, include, size):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("pooling", [lambda of, x: of.max_pool2d(x, (1, 4), 1, return_indices=True), lambda of, x: of.adaptive_max_pool2d(x, (1, 2), True)])
+def test_the_place_of_several_nan_is_the_last_ones(pooling):
+    values = np.array([[[[1, np.nan, 3, np.nan, 5, np.nan, 2, 2]]]])
+    made = pooling(ops, rg.tensor("x", values.shape, "float64"))[1]
+    agree(made, [values], pooling(F, torch.tensor(values))[1])
+
+
+def test_a_window_that_is_larger_than_its_image_by_its_stride_is_refused():
+    x = rg.tensor("x", (1, 1, 3, 3))
+    assert ops.max_pool2d(x, 5, stride=3, ceil_mode=True).shape == (1, 1, 1, 1)
+    with pytest.raises(rg.errors.ShapeError, match=r"a window of 5 .* reaches over 5; the padded image has 3"):
+        ops.max_pool2d(x, 5, stride=2, ceil_mode=True)
+
+
 def test_a_divisor_overrides_the_count():
     (x,), arrays, (t,) = given((1, 2, 7, 7))
     agree(ops.avg_pool2d(x, 3, divisor_override=5), arrays, F.avg_pool2d(t, 3, divisor_override=5))
