@@ -8,7 +8,7 @@ from collections import defaultdict
 from itertools import count
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from rollergen.dropped import every_drop_raises
 from rollergen.hal.files import user_specs
@@ -16,7 +16,9 @@ from rollergen.hal.files.user_cache import DIRECTORY_VARIABLE
 from rollergen.store.cache import forget_failures
 
 sys.dont_write_bytecode = False  # or each process writes the asserts of all tests anew, which takes 9 s of CPU
-settings.register_profile("repeatable", derandomize=True)
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # or a delay of the machine fails a test
 settings.load_profile("repeatable")
 
 

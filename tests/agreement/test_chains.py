@@ -22,6 +22,7 @@ from rollergen.program.serial import from_json, to_json
 from rollergen.tile.exact_traffic import traffic
 from tests.agreement.chains import SCORES, arrays_of, attention, chained, program
 from tests.agreement.readers import device, run_opencl
+from tests.program.hand_devices import AVX512
 
 T = rg.tensor
 TILES = ((2, 32, 8, 8), (1, 16, 4, 6), (3, 48, 3, 5))
@@ -172,7 +173,7 @@ def test_hostile_scores(name):
 
 
 def test_keys_behind_the_last_that_a_row_sees_are_not_read_by_groups_side_by_side():
-    made = program(attention(*operands(1, 64, 64, 16, 16, 1), SCORES["causal"]), device("cpu"), (1, 64, 4, 4))
+    made = program(attention(*operands(1, 64, 64, 16, 16, 1), SCORES["causal"]), AVX512, (1, 64, 4, 4))
     (read,) = [one.transactions for one in traffic(made.stages[0], 64) if one.tensor == "k"]
     assert read == 16 + 32 + 48 + 64  # a key is a transaction; 16 rows a block
 
@@ -180,7 +181,7 @@ def test_keys_behind_the_last_that_a_row_sees_are_not_read_by_groups_side_by_sid
 def test_blocks_that_a_mask_rules_out_are_not_read():
     whole, causal = (attention(*operands(2, 64, 64, 16, 16, 1), SCORES[name]) for name in ("scaled", "causal"))
     read = lambda expr: {
-        one.tensor: one.transactions for one in traffic(program(expr, device("cpu"), (1, 16, 4, 4)).stages[0], 64)
+        one.tensor: one.transactions for one in traffic(program(expr, AVX512, (1, 16, 4, 4)).stages[0], 64)
     }
     tiles = 64 // 16
     assert read(causal)["k"] / read(whole)["k"] == (tiles + 1) / (2 * tiles)
@@ -218,13 +219,13 @@ def test_programs_that_are_no_chains_are_refused(change, problem):
 
 def asked(made):
     """What is asked for in the first loop over groups of keys, as it is written."""
-    (source,) = [emit(made, device("cpu")).text]
+    (source,) = [emit(made, AVX512).text]
     group = source.split("for (int group", 1)[1].split("float16 query", 1)[0]
     return re.findall(r"__builtin_prefetch\(.*?\((?:size_t)\)\((.*?)\), (\d), \d\)", group), group
 
 
 def test_a_chain_asks_for_lines_of_the_next_queries_the_results_the_next_keys_and_what_these_weigh():
-    made = program(attention(*operands(4, 64, 48, 32, 32), SCORES["scaled"]), device("cpu"), TILES[0])
+    made = program(attention(*operands(4, 64, 48, 32, 32), SCORES["scaled"]), AVX512, TILES[0])
     lines, group = asked(made)
     operands_asked = [(place.split("_at")[0], writes) for place, writes in lines]
     assert operands_asked == [("q", "0"), (made.outputs[0].name, "1"), ("k", "0"), ("v", "0")]
@@ -236,7 +237,7 @@ def test_rows_that_are_no_lines_are_not_asked_for():
     q, v = T("q", (4, 64, 32)), T("v", (4, 48, 32))
     turned = T("k", (4, 32, 48))
     k = rg.compute((4, 48, 32), lambda h, j, d: turned[h, d, j])
-    lines, _ = asked(program(attention(q, k, v, SCORES["scaled"]), device("cpu"), TILES[0]))
+    lines, _ = asked(program(attention(q, k, v, SCORES["scaled"]), AVX512, TILES[0]))
     assert len(lines) == 3
 
 

@@ -1,7 +1,6 @@
 """A bench that misses an aim exits with 1 and names it; one that is interrupted goes on."""
 
 import json
-import os
 import sys
 
 import pytest
@@ -43,12 +42,8 @@ def test_profiled_builds_are_judged_state_by_state():
 @pytest.fixture
 def operators(tmp_path, monkeypatch):
     """`bench_operators` with two cases that are not measured; where they are asked for, and what they answer."""
-    cores, variables = os.sched_getaffinity(0), dict(os.environ)
     from benches import bench_operators
 
-    os.sched_setaffinity(0, cores)  # it keeps one core for itself, and as many threads
-    os.environ.clear()
-    os.environ.update(variables)
     asked = []
 
     def alone(script, name, seconds, *more):

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from math import prod
 
 import numpy as np
@@ -14,6 +13,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.show import show
 from rollergen.expr.values import Load, walk
+from tests.costs import calls_of
 from tests.expr.graphs import run, tensors
 from tests.expr.test_canonical import agree, axes, small_integers
 
@@ -316,19 +316,16 @@ def test_the_canonical_form_is_the_same_in_every_process():
 
 
 @pytest.mark.parametrize(
-    ("make", "limit_ms"),
+    ("make", "most"),
     [
-        (lambda: rg.ops.matmul(*tensors(a=(1024, 1024), b=(1024, 1024))), 1),
-        (lambda: rg.ops.conv2d(*tensors(x=(1, 64, 56, 56), w=(64, 64, 3, 3)), padding=1), 3),
+        (lambda: rg.ops.matmul(*tensors(a=(1024, 1024), b=(1024, 1024))), 2000),
+        (lambda: rg.ops.conv2d(*tensors(x=(1, 64, 56, 56), w=(64, 64, 3, 3)), padding=1), 6000),
     ],
 )
-def test_canonicalising_costs_milliseconds(make, limit_ms):
-    expression, seconds = make(), []
-    for _ in range(30):
-        start = time.perf_counter()
-        canonicalize(expression)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) * 1e3 < limit_ms
+def test_canonicalising_takes_few_calls(make, most):
+    """840 of them take 0.15 ms, 2620 take 0.35 ms."""
+    expression = make()
+    assert calls_of(lambda: canonicalize(expression)) < most
 
 
 def test_values_shared_twice_over_are_planned_in_time_that_grows_with_their_number():

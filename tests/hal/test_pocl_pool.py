@@ -136,9 +136,17 @@ def test_a_timed_job_does_the_same_and_tells_the_seconds_of_each_launch(module, 
         assert len(found[-1]) == len(launches) and min(found[-1]) >= 0
 
 
+def wait_until_asleep(pool):
+    """All threads sleep, however late a busy machine lets them come to it."""
+    end = time.monotonic() + 60
+    while pool._state.sleepers < pool._threads:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 def test_a_timed_job_has_the_help_of_threads_that_slept(module, pool):
     pool.job([launch(module, "count", 2, np.zeros(GROUPS, np.int32))])()  # by which they are begun
-    time.sleep(0.05)
+    wait_until_asleep(pool)
     come, met = np.array([0, 1 << 30], np.int32), np.zeros(2, np.int32)
     pool.timed([launch(module, "meet", 2, come, met)])()
     assert met.all()
@@ -155,7 +163,7 @@ def test_threads_that_are_woken_keep_off_the_callers_core(module, pool):
     try:
         for core in sorted(cores)[:2] * 2:
             os.sched_setaffinity(0, {core})
-            time.sleep(0.02)  # they sleep
+            wait_until_asleep(pool)
             before = counts.copy()
             pool._state.owed = pocl_pool._WAKE_TICKS + 1  # so that this job wakes them
             run()
@@ -197,7 +205,7 @@ def test_threads_without_a_job_sleep(module, pool):
     run, counts, _ = counting(module, pool)
     for _ in range(CALLS):
         run()
-    time.sleep(0.05)
+    wait_until_asleep(pool)
     before = time.process_time()
     time.sleep(0.5)
     assert time.process_time() - before < 0.05

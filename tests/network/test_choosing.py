@@ -98,6 +98,7 @@ def test_a_model_with_other_candidates_is_right_and_is_found_again(monkeypatch):
         return made
 
     monkeypatch.setattr("rollergen.network.choosing.chosen", last)
+    monkeypatch.setattr("rollergen.network.choosing.SECONDS", float("inf"))  # all rounds, however slow this machine
     network = imported(exported(module, (x,)), "Two")
     for _ in range(2):  # compiled, then found
         model = rg.compile(network, None, "cpu", profile=True)

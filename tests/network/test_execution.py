@@ -1,6 +1,8 @@
 """Calls of a model on the CPU: steps that are nothing but machine code run as one job, and find what those before made."""
 
 import time
+from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -102,6 +104,16 @@ def test_steps_are_timed_within_the_jobs_of_a_call(case, monkeypatch):
     assert sum(seconds) <= time.perf_counter() - start
     assert [one > 0 for one in seconds] == [execution._groups.get(run) != () for run in execution._runs]
     np.testing.assert_array_equal(results[0][0], want)
+
+
+def test_what_a_benchmark_finds_beside_the_steps_is_the_rest_of_the_same_call(case, monkeypatch):
+    """A second passes from one reading of the clock to the next, of which each step takes a 256th."""
+    _, compiled, shape, _ = case
+    steps, readings = [1 / 256] * len(compiled.layers), count()
+    monkeypatch.setattr("rollergen.network.model.time", SimpleNamespace(perf_counter=lambda: float(next(readings))))
+    monkeypatch.setattr(compiled._execution, "timed", lambda given: lambda: steps)
+    timing = compiled.benchmark(torch.randn(shape), rounds=2)
+    assert (timing.wall_s, timing.beside_s, list(timing.steps_s)) == (1.0, 1 - sum(steps), steps)
 
 
 class SortedAndReturned(nn.Module):

@@ -1,6 +1,6 @@
 """Transactions from classes of tiles equal a listing of every address."""
 
-import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Copy, L
 from rollergen.tile.affine_traffic import _groups
 from rollergen.tile.exact_traffic import traffic
 from rollergen.tile.segments import Progression, convolve_residues, distinct_transactions, offsets_of
+from tests.costs import calls_of
 from tests.programs import ALL, gpu_conv, gpu_matmul
 from tests.tile.brute_force import brute_force
 
@@ -135,11 +136,13 @@ def test_residues_convolve():
 
 
 def test_sizes_do_not_set_the_cost_of_counting_an_affine_stage():
-    stage = gpu_matmul(4097, 4099, 4093).stages[0]
-    traffic(stage, 32)
-    begin = time.perf_counter()
+    small, stage = (gpu_matmul(*sizes).stages[0] for sizes in ((257, 259, 253), (4097, 4099, 4093)))
+    assert calls_of(lambda: traffic(stage, 32)) == calls_of(lambda: traffic(small, 32))
+    tracemalloc.start()
     found = {t.tensor: t for t in traffic(stage, 32)}
-    assert time.perf_counter() - begin < 0.25
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most_bytes < 4097 * 4099  # less than a byte for each element of a tensor
     elements = 65 * 65 * (4097 * 4093) / 4097 * 4097 / 65  # every block column of C reads all of A
     assert found["A"].transactions > elements / 8
     assert found["C"].transactions >= 4097 * 4099 / 8
