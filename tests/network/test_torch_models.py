@@ -125,8 +125,7 @@ def test_results_are_nested_as_the_models_and_of_the_kind_that_went_in():
 def test_results_stay_when_the_model_is_called_again():
     model, x = seeded(Sorted), torch.randn(3, 6)
     ours = compiled(model, x)
-    first = ours(x)
-    kept = first.clone()
+    kept = (first := ours(x)).clone()
     ours(torch.randn(3, 6))
     assert torch.equal(first, kept)
 
