@@ -50,7 +50,8 @@ def read(directory: Path) -> Contents:
     outcomes, chosen = candidates.from_json(listed, program, source, f"{directory}/candidates.json")
     for one in outcomes:
         _refuse_other_program(one.program, program, device, f"{directory}/candidates.json")
-        _refuse_other_launches(one.source, one.program, f"{directory}/{MANIFEST}")
+        if one.source.launches or not one.problems:  # one of which no source could be written has none
+            _refuse_other_launches(one.source, one.program, f"{directory}/{MANIFEST}")
     stored = checked_json(_verified(directory, manifest, "selftest.json"), f"{directory}/selftest.json")
     tests = references.from_json(stored, program.outputs, f"{directory}/selftest.json")
     return Contents(device, outcomes, chosen, tuple(manifest["cuts"]), tuple(manifest["construction"]), tests)
