@@ -67,12 +67,13 @@ def _planned(
     top_k: int,
 ) -> Graph:  # fmt: skip
     seconds = partial(_seconds, device=device, options=options, top_k=top_k)
-    fastest, *others = cuts(outputs, device, options, inputs, top_k)
+    found = cuts(outputs, device, options, inputs, top_k)
+    fastest, *others = found
     least = seconds(fastest, math.inf) if others else math.inf
     for other in others:
-        if (found := seconds(other, least)) < least:
-            fastest, least = other, found
-    return fastest
+        if (own := seconds(other, least)) < least:
+            fastest, least = other, own
+    return fastest if least < math.inf else found[-1]  # where none has a program, parts apart say what their tiles lack
 
 
 def _seconds(graph: Graph, at_most: float, device: Device, options: BuildOptions, top_k: int) -> float:

@@ -9,7 +9,7 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.construct.planning import planned
-from rollergen.errors import DtypeError
+from rollergen.errors import ConstructionError, DtypeError
 from rollergen.expr.stages import cut
 from rollergen.hal.load import load_device
 
@@ -200,3 +200,11 @@ def test_functions_that_several_stages_read_are_stored_where_that_takes_less():
     given = np.random.default_rng(0).random((8, 300, 70), np.float32)
     kernel = rg.build(softmax, "cpu", cache=False, top_k=2)
     np.testing.assert_allclose(kernel(given), softmax.evaluate(given), rtol=1e-5)
+
+
+def test_attention_that_no_tile_divides_is_told_what_admits_one():
+    """The chain as a whole has no tiles to tell of; its parts have."""
+    q, k, v = (T(name, 2, length, 33) for name, length in zip("qkv", (129, 65, 65), strict=True))
+    attention = ops.scaled_dot_product_attention(q, k, v)
+    with pytest.raises(ConstructionError, match=r"rejected: longer than the axes \d.*epsilon=0\.\d+ .* admits one"):
+        rg.construct(attention, "h200", 1, options=rg.BuildOptions(padding=False))

@@ -10,6 +10,8 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Load, is_named
 from rollergen.expr.winograd import can_be_filtered
 from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.matrix_chains import block_of_chain
+from rollergen.program.model.chain_work import chain_flops
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import facts_of
 from rollergen.program.model.memory import writes_back_later
@@ -19,8 +21,9 @@ from rollergen.tile.rules import main_instruction
 
 
 def roofline_seconds(stage: Stage, device: Device) -> float:
-    """The larger of: one multiply-add for each reduced point and sum at the nominal rate of the stage's instruction;
-    every byte that the tensor op touches, once, at the nominal bandwidth of the backing store.
+    """The larger of: one multiply-add for each reduced point and sum (of a chain: of its contractions, for the keys
+    that it runs) at the nominal rate of the stage's instruction; every byte that the tensor op touches, once, at the
+    nominal bandwidth of the backing store.
 
     Data that a cache shared by all units holds when the kernel starts (`warm_cache`), or a temporary that it may hold
     when it ends, bound nothing.
@@ -40,6 +43,8 @@ def layer_rate(layer: MemoryLayer, device: Device) -> float:
 
 
 def multiply_add_seconds(stage: Stage, device: Device) -> float:
+    if stage.inner is not None:
+        return chain_flops(stage) / 2 / multiply_add_rate(stage, device)
     sums = sum(len(one.bodies) if is_named(one.combiner) else 1 for one in stage.op.reductions)
     points = prod(axis.extent for axis in stage.op.axes) * sums
     return points / multiply_add_rate(stage, device)
@@ -81,8 +86,10 @@ def compulsory_seconds(stage: Stage, device: Device) -> float:
 
 def compulsory_bytes(stage: Stage) -> int:
     """Bytes of the distinct elements that the tensor op reads and writes."""
-    loops = tuple(Loop(axis.name, axis.extent, 1, UNROLL) for axis in stage.op.axes)
-    whole = replace(stage, loops=loops, copies=(), block_order=BlockOrder(), accumulator=Accumulator(0, "float32"))
+    extents = {**stage.op.extents(), **_seen_keys(stage)}
+    loops = tuple(Loop(axis.name, extents[axis.name], 1, UNROLL) for axis in stage.op.axes)
+    accumulator = Accumulator(0, "float32")
+    whole = replace(stage, loops=loops, copies=(), block_order=BlockOrder(), accumulator=accumulator, inner=None)
     seen: dict[str, int] = {}
     sizes = {load.buffer.name: ITEMSIZE[load.dtype] for load in stage.op.loads()}
     sizes[stage.op.output.name] = ITEMSIZE[stage.op.output.dtype]
@@ -91,6 +98,19 @@ def compulsory_bytes(stage: Stage) -> int:
             if sizes[one.tensor] == itemsize:
                 seen[one.tensor] = max(seen.get(one.tensor, 0), one.transactions * itemsize)
     return sum(seen.values()) + taken_bytes(stage)
+
+
+def _seen_keys(stage: Stage) -> dict[str, int]:
+    """Of a chain whose scores rule keys out: how many of them some row sees at least, by the name of their axis; the
+    fewest of all points of the other axes that bounds know, such as parts."""
+    if stage.inner is None:
+        return {}
+    block, ranges = block_of_chain(stage), stage.op.ranges()
+    extent = stage.op.axis(block.key).extent
+    ends = [{**ranges, block.rows: (row, row)} for row in ranges[block.rows]]
+    begin = max((min(index.bounds(row)[1] for row in ends) for index in stage.inner.first), default=0)
+    end = min((max(index.bounds(row)[0] for row in ends) + 1 for index in stage.inner.last), default=extent)
+    return {block.key: max(min(end, extent) - max(begin, 0), 0)}
 
 
 def taken_bytes(stage: Stage) -> int:
