@@ -72,9 +72,9 @@ def _looked_at(tensor: Any, name: str, where: object) -> np.ndarray:
         raise ArgumentError(f"{name} is on device {tensor.device}: {advice}: {where}")
     if tensor.requires_grad:
         raise ArgumentError(f"{name} requires gradients, which kernels do not track; pass {name}.detach(): {where}")
-    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
-        advice = "expected a dense tensor, see to_dense and resolve_neg"
-        raise ArgumentError(f"{name} is sparse or a lazy view; {advice}: {where}")
+    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg() or tensor.is_nested:
+        advice = "expected a dense tensor, see to_dense, resolve_neg and to_padded_tensor"
+        raise ArgumentError(f"{name} is sparse, nested or a lazy view; {advice}: {where}")
     row = DTYPES.get(str(tensor.dtype).removeprefix("torch."))
     try:
         if row is not None and row.narrow:
