@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import accumulate, islice
-from math import isfinite, isnan
+from math import isfinite
+from typing import Any
 
 import numpy as np
 
@@ -83,12 +84,14 @@ def construct(
 def _ranked_by(rank: Rank, found: tuple[Ranked, ...]) -> tuple[Ranked, ...]:
     """In the order of the user's own ranking, the model's where it is the same."""
     given = rank([one.program for one in found])
-    scores = list(given) if isinstance(given, Iterable) else [given]
-    if len(scores) != len(found) or not all(isinstance(score, (int, float, np.number)) for score in scores):
+    ordered = isinstance(given, Iterable) and not isinstance(given, (Mapping, Set))
+    scores: list[Any] = list(given) if ordered else []
+    numbers = int, float, np.integer, np.floating
+    if len(scores) != len(found) or not all(isinstance(score, numbers) for score in scores):
         raise ArgumentError(
             f"rank gives {shown(given)} for {len(found)} programs; expected a number for each, the lowest for the best"
         )
-    if any(isnan(score) for score in scores):
+    if any(score != score for score in scores):
         raise ArgumentError(f"rank gives {shown(given)}; expected numbers that can be compared, no NaN")
     return tuple(found[at] for at in sorted(range(len(found)), key=lambda at: scores[at]))
 

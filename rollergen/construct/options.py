@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 ALL, GROW = "all", "grow"
 """Strategies of construction."""
+SWITCHES = "execution_unit", "transaction", "bank", "tensor_shape"
+"""Fields of the alignment rules that are the user's: the others follow from the options (`BuildOptions.rules`)."""
+_OWN_NAMES = {"tf32": "allow_tf32", "float8": "allow_fast_accumulation"}
 _SAFETY = ("isolate", "compile_limit_s", "run_limit_s", "memory_limit_bytes")
 
 
@@ -33,6 +36,11 @@ def _is_number(value: object) -> bool:
     except OverflowError:
         return False
     return True
+
+
+def _is_one_of(value: Any, accepted: Sequence[int | str]) -> bool:
+    """Whether it is one of these and of their type; arrays and 4.0 may only compare equal."""
+    return type(value) is type(accepted[0]) and value in accepted
 
 
 def _is_share(value: Any) -> bool:
@@ -142,14 +150,18 @@ class BuildOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.alignment, AlignmentRules):
-            names = ", ".join(f.name for f in fields(AlignmentRules))
-            raise ArgumentError(f"alignment is {shown(self.alignment)}; expected AlignmentRules({names})")
+            raise ArgumentError(f"alignment is {shown(self.alignment)}; expected AlignmentRules({', '.join(SWITCHES)})")
+        for one in fields(AlignmentRules):
+            value = getattr(self.alignment, one.name)
+            if one.name not in SWITCHES and value != one.default:
+                own = f"{_OWN_NAMES.get(one.name, one.name)}={shown(value)}"
+                raise ArgumentError(f"alignment has {one.name}={shown(value)}; expected BuildOptions({own})")
         self._check_shapes()
         if self.epsilon is not None and not _is_share(self.epsilon):
             raise ArgumentError(
                 f"epsilon is {shown(self.epsilon)}; expected None or a share of at least 0, such as 0.1"
             )
-        if self.search not in (ALL, GROW):
+        if not _is_one_of(self.search, (ALL, GROW)):
             raise ArgumentError(f"search is {shown(self.search)}; expected {ALL!r} or {GROW!r}")
         if self.rank is not None and not callable(self.rank):
             raise ArgumentError(f"rank is {shown(self.rank)}; expected None or a function of programs")
@@ -161,7 +173,7 @@ class BuildOptions:
         self._check_measuring()
 
     def _check_measuring(self) -> None:
-        if self.caches not in ("warm", "cold"):
+        if not _is_one_of(self.caches, ("warm", "cold")):
             raise ArgumentError(f'caches is {shown(self.caches)}; expected "warm" or "cold"')
         for name in ("time_budget_s", "compile_limit_s", "run_limit_s"):
             seconds = getattr(self, name)
@@ -177,7 +189,7 @@ class BuildOptions:
             raise ArgumentError(f"shapes is {shown(self.shapes)}; expected CodeShapes({names})")
 
     def _check_padding(self) -> None:
-        if isinstance(self.winograd, bool) or self.winograd not in (0, 2, 4):
+        if not _is_one_of(self.winograd, (0, 2, 4)):
             raise ArgumentError(f"winograd is {shown(self.winograd)}; expected 0, 2 or 4")
         if not _is_number(self.pad_value):
             raise ArgumentError(f"pad_value is {shown(self.pad_value)}; expected a number")

@@ -25,6 +25,8 @@ from rollergen.runtime.executor import Executor, executor_for
 
 GRACE_S = 5.0
 """So much later than its limit a process ends itself, if nobody has ended it."""
+LONGEST_S = 1e9
+"""Timers of the system and of threads count no longer than some 9e9 seconds; infinity is as good as this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,9 @@ class Limits:
     memory_bytes: int | None = None
 
     def seconds(self, state: str) -> float:
-        """Longest stay in a state.  A run may include what a compiler leaves for the first launch (PoCL's does), and
-        comparing the evaluation of the definition: both have the compiler's time as well."""
-        return self.compile_s if state == "compiling" else self.compile_s + self.run_s
+        """Longest stay in a state, at most `LONGEST_S`.  A run may include what a compiler leaves for the first launch
+        (PoCL's does), and comparing the evaluation of the definition: both have the compiler's time as well."""
+        return min(self.compile_s if state == "compiling" else self.compile_s + self.run_s, LONGEST_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,8 @@ def _limit_memory(added: int) -> None:
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    wanted = used + added if hard == resource.RLIM_INFINITY else min(used + added, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+    most = sys.maxsize if hard == resource.RLIM_INFINITY else hard  # more does not fit the system's number
+    resource.setrlimit(resource.RLIMIT_AS, (min(used + added, most), hard))
 
 
 if __name__ == "__main__":

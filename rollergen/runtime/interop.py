@@ -72,9 +72,9 @@ def _looked_at(tensor: Any, name: str, where: object) -> np.ndarray:
         raise ArgumentError(f"{name} is on device {tensor.device}: {advice}: {where}")
     if tensor.requires_grad:
         raise ArgumentError(f"{name} requires gradients, which kernels do not track; pass {name}.detach(): {where}")
-    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
-        advice = "expected a dense tensor, see to_dense and resolve_neg"
-        raise ArgumentError(f"{name} is sparse or a lazy view; {advice}: {where}")
+    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg() or tensor.is_nested:
+        advice = "expected a dense tensor, see to_dense, resolve_neg and to_padded_tensor"
+        raise ArgumentError(f"{name} is sparse, nested or a lazy view; {advice}: {where}")
     row = DTYPES.get(str(tensor.dtype).removeprefix("torch."))
     try:
         if row is not None and row.narrow:
@@ -86,14 +86,14 @@ def _looked_at(tensor: Any, name: str, where: object) -> np.ndarray:
 
 
 def _of_dlpack(thing: Any, name: str, where: object) -> np.ndarray:
-    kind, number = thing.__dlpack_device__()
-    if int(kind) not in _HOST_DEVICES:
-        device = f"{_DEVICE_NAMES.get(int(kind), f'DLPack kind {int(kind)}')}:{number}"
-        raise ArgumentError(f"{name} is on device {device}; expected host memory: copy it there first: {where}")
     try:
-        return np.from_dlpack(thing)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise ArgumentError(f"{name} cannot be read through DLPack: {error}: {where}") from None
+        kind, number = map(int, thing.__dlpack_device__())
+        if kind in _HOST_DEVICES:
+            return np.from_dlpack(thing)
+    except Exception as error:  # whatever an exporter of another library raises
+        raise ArgumentError(f"{name} cannot be read through DLPack: {error}: {where}") from error
+    device = f"{_DEVICE_NAMES.get(kind, f'DLPack kind {kind}')}:{number}"
+    raise ArgumentError(f"{name} is on device {device}; expected host memory: copy it there first: {where}")
 
 
 def alike(results: tuple[np.ndarray, ...], inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -63,8 +63,8 @@ _TORCH = Arrays(
     unfit="not {a}.is_cpu or {a}.requires_grad or {a}.is_neg()",
     read=(
         "try: array_{a} = seen_{a}({a})",
-        "except (RuntimeError, TypeError): return None",  # conjugated, sparse
-        "if not array_{a}.flags.carray: return None",
+        "except (RuntimeError, TypeError): return None",  # conjugated, sparse, nested
+        "if array_{a}.shape != shape_{a} or not array_{a}.flags.carray: return None",
     ),
     taken=tuple(line.replace("({a})", "(array_{a})") for line in NUMPY.taken),
     set=NUMPY.set,
@@ -252,7 +252,8 @@ class _Text:
     def _checked(self, a: str) -> Iterator[str]:
         if self.made and not self.kind.read and not self.looks[a] and not self._placed(a):
             return
-        yield f" if {a}.__class__ is not ndarray or {a}.dtype != dtype_{a} or {a}.shape != shape_{a}: return None"
+        shape = "" if self.kind.read else f" or {a}.shape != shape_{a}"  # else asked when read: nested ones raise
+        yield f" if {a}.__class__ is not ndarray or {a}.dtype != dtype_{a}{shape}: return None"
         yield f" if {self.kind.unfit.format(a=a)}: return None"
 
     def _taken(self, a: str) -> Iterator[str]:

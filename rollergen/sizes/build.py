@@ -95,13 +95,14 @@ def _checked_extra(
     for name, some in sizes.items():
         if name not in dims:
             raise ArgumentError(f"sizes names {name!r}; expected {', '.join(dims)}")
-        own, one = tuple(some), dims[name]
+        one = dims[name]
+        wanted = f"expected integers from {one.low} to {one.high}"
+        if not isinstance(some, Iterable):
+            raise ArgumentError(f"sizes[{name!r}] is {shown(some)}; {wanted}, such as [{one.low}, {one.high}]")
+        found[name] = own = tuple(some)
         for size in own:
             if not isinstance(size, int) or isinstance(size, bool) or not one.low <= size <= one.high:
-                raise ArgumentError(
-                    f"sizes[{name!r}] has {shown(size)}; expected integers from {one.low} to {one.high}"
-                )
-        found[name] = own
+                raise ArgumentError(f"sizes[{name!r}] has {shown(size)}; {wanted}")
     return found
 
 

@@ -135,7 +135,7 @@ def waiting(path: Path) -> Path:
 
 def connected(path: Path, mode: str, seconds: float | None = None) -> sqlite3.Connection:
     """``seconds``: how long to wait for others; None: `BUSY_SECONDS`."""
-    address = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    address = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"  # names on Linux are bytes, of no encoding
     wait = BUSY_SECONDS if seconds is None else seconds
     connection = sqlite3.connect(address, timeout=wait, isolation_level=None, uri=True)
     connection.execute("PRAGMA trusted_schema=OFF")

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 import rollergen as rg
@@ -124,11 +125,49 @@ def test_a_ranking_of_ones_own_decides_the_order():
         (lambda programs: [1.0], r"rank gives \[1.0\] for 1\d programs; expected a number for each"),
         (lambda programs: ["fast"] * len(programs), "expected a number for each, the lowest for the best"),
         (lambda programs: [float("nan")] * len(programs), "expected numbers that can be compared, no NaN"),
+        (lambda programs: dict.fromkeys(range(len(programs)), 1.0), "expected a number for each, the lowest for the"),
+        (lambda programs: [np.complex64(1)] * len(programs), "expected a number for each, the lowest for the best"),
+        (lambda programs: set(range(len(programs))), "expected a number for each, the lowest for the best"),
     ],
 )
 def test_a_ranking_that_gives_no_numbers_is_refused(rank, message):
     with pytest.raises(ArgumentError, match=message):
         construct(canonicalize(EXPRESSIONS["matmul"]()), load_device("v100"), rg.BuildOptions(rank=rank), 4)
+
+
+def test_a_ranking_may_give_integers_beyond_floats():
+    graph, device = canonicalize(EXPRESSIONS["matmul"]()), load_device("v100")
+    ranked = lambda rank: [one.program for one in construct(graph, device, rg.BuildOptions(rank=rank), 4)]
+    assert ranked(lambda programs: [10**400 + n for n in range(len(programs))]) == ranked(lambda ps: range(len(ps)))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"search": np.array(["all", "grow"])}, "search is .*; expected 'all' or 'grow'"),
+        ({"caches": np.array(["warm", "cold"])}, "caches is .*; expected \"warm\" or \"cold\""),
+        ({"winograd": np.array([2, 4])}, "winograd is .*; expected 0, 2 or 4"),
+        ({"winograd": 4.0}, r"winograd is 4\.0; expected 0, 2 or 4"),
+    ],
+)
+def test_options_that_only_compare_equal_are_refused(given, message):
+    with pytest.raises(ArgumentError, match=message):
+        rg.BuildOptions(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "own"),
+    [
+        ({"epsilon": 0.1}, r"BuildOptions\(epsilon=0\.1\)"),
+        ({"winograd": 4}, r"BuildOptions\(winograd=4\)"),
+        ({"tf32": True}, r"BuildOptions\(allow_tf32=True\)"),
+        ({"float8": True}, r"BuildOptions\(allow_fast_accumulation=True\)"),
+        ({"shapes": rg.CodeShapes(online=False)}, r"BuildOptions\(shapes=CodeShapes\("),
+    ],
+)
+def test_options_within_the_alignment_rules_are_refused_rather_than_ignored(given, own):
+    with pytest.raises(ArgumentError, match="alignment has .*; expected " + own):
+        rg.BuildOptions(alignment=rg.AlignmentRules(**given))
 
 
 def test_options_of_the_search_are_refused_by_name():

@@ -252,6 +252,13 @@ def test_small_launches_have_a_driver_of_their_own_beside_that_of_several_cores(
     assert done.stdout.strip() == told, done.stderr
 
 
+@pytest.mark.parametrize("threads", ["-1", "99999999999"])
+def test_numbers_of_threads_that_end_the_process_within_pocl_are_refused(threads, monkeypatch):
+    monkeypatch.setenv("POCL_MAX_PTHREAD_COUNT", threads)
+    done = in_a_fresh_process(DRIVERS)
+    assert f"POCL_MAX_PTHREAD_COUNT is {threads}; expected a number of threads" in done.stderr
+
+
 def test_threads_with_a_kernel_each_do_not_disturb_one_another(run, twice):
     wrong = []
 

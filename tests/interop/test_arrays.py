@@ -42,6 +42,20 @@ def test_masked_arrays_are_refused_for_their_mask(double, x):
         double(x, out=masked)
 
 
+class _Broken(Exporter):
+    def __dlpack__(self, **settings):
+        raise KeyError("lost")
+
+
+@pytest.mark.parametrize(
+    ("exporter", "device", "reason"),
+    [(Exporter, 5, "not iterable"), (Exporter, ("cpu", "0"), "invalid literal for int"), (_Broken, (1, 0), "lost")],
+)
+def test_whatever_an_exporter_raises_is_told_as_its_fault(double, x, exporter, device, reason):
+    with pytest.raises(ArgumentError, match=f"X cannot be read through DLPack: .*{reason}"):
+        double(exporter(x, device))
+
+
 def test_arrays_of_an_unknown_library_go_in_without_a_copy(double, x):
     assert (double(Exporter(x)) == x * 2).all()
     assert (double(Interface(x)) == x * 2).all()

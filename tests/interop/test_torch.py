@@ -103,12 +103,17 @@ class TestPreparedCalls:
         neg, x, general = prepared
         assert torch.equal(neg(other(x)), -x) and len(general) == 1
 
+    @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
     def test_refusals_are_those_of_a_first_call(self, prepared):
         neg, x, _ = prepared
         with pytest.raises(ArgumentError, match="requires gradients"):
             neg(x.detach().clone().requires_grad_())
-        with pytest.raises(ArgumentError, match="sparse or a lazy view"):
+        with pytest.raises(ArgumentError, match="sparse, nested or a lazy view"):
             neg(x.to_sparse())
+        with pytest.raises(ArgumentError, match=r"sparse, nested or a lazy view.*to_padded_tensor"):
+            neg(torch.nested.nested_tensor(list(x)))
+        with pytest.raises(ShapeError):
+            neg(x[:3])
         with pytest.raises(ArgumentError, match="on device meta"):
             neg(x.to("meta"))
         with pytest.raises(ArgumentError, match="overlaps"):

@@ -53,6 +53,12 @@ def test_a_candidate_that_is_never_compiled_is_ended_at_its_limit():
     assert failed.problems == ("ended after 6 s while compiling",) and status(failed) == "timeout"
 
 
+@pytest.mark.parametrize("seconds", [1e300, float("inf")])
+def test_limits_beyond_what_timers_count_are_none(seconds):
+    limits = Limits(compile_s=seconds, run_s=seconds, memory_bytes=10**30)
+    assert [one.state for one in measured(None, limits=limits)] == ["passed"]
+
+
 def test_a_candidate_that_writes_everywhere_until_its_process_dies_is_a_crash_of_its_own():
     failed = only_the_first_fails(faulty.FILL)
     assert "was ended by SIG" in failed.problems[0] and status(failed) == "launch"

@@ -89,6 +89,8 @@ def test_sizes_that_are_refused_are_named():
     y = rg.ops.relu(T("x", (rg.dim("S", 1, 9), 20)))
     with pytest.raises(ArgumentError, match="expected integers from 1 to 9"):
         rg.build(y, "v100", sizes={"S": [10]})
+    with pytest.raises(ArgumentError, match=r"sizes\['S'\] is 5; expected integers from 1 to 9, such as \[1, 9\]"):
+        rg.build(y, "v100", sizes={"S": 5})
     with pytest.raises(ArgumentError, match="sizes names 'T'; expected S"):
         rg.build(y, "v100", sizes={"T": [1]})
     with pytest.raises(ArgumentError, match="no dims"):

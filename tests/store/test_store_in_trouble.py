@@ -62,6 +62,14 @@ def test_a_missing_directory_is_made(tmp_path, monkeypatch):
     assert store_path().exists()
 
 
+def test_a_directory_whose_name_is_no_utf8_is_a_store(tmp_path, monkeypatch):
+    monkeypatch.setenv(DIRECTORY_VARIABLE, os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe"))
+    build_quietly()
+    assert b"kernels.sqlite" in os.listdir(os.fsencode(tmp_path) + b"/\xff\xfe")
+    with reading(store_path()) as found:
+        assert found is not None
+
+
 def test_a_directory_that_cannot_be_made_is_told_once(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "file" / "below"))
