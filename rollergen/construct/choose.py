@@ -84,10 +84,8 @@ def construct(
 def _ranked_by(rank: Rank, found: tuple[Ranked, ...]) -> tuple[Ranked, ...]:
     """In the order of the user's own ranking, the model's where it is the same."""
     given = rank([one.program for one in found])
-    ordered = isinstance(given, Iterable) and not isinstance(given, (Mapping, Set))
-    scores: list[Any] = list(given) if ordered else []
-    numbers = int, float, np.integer, np.floating
-    if len(scores) != len(found) or not all(isinstance(score, numbers) for score in scores):
+    scores: list[Any] = [] if not isinstance(given, Iterable) or isinstance(given, (Mapping, Set)) else list(given)
+    if len(scores) != len(found) or not all(isinstance(one, (int, float, np.integer, np.floating)) for one in scores):
         raise ArgumentError(
             f"rank gives {shown(given)} for {len(found)} programs; expected a number for each, the lowest for the best"
         )
