@@ -22,8 +22,8 @@ AT_ONCE = 8
 """Steps at a time of a longer one that may be unrolled in part; a few more where these come out even."""
 
 COPIES_WHOLE, COPIES_AT_ONCE = 64, 32
-"""The same of asynchronous copies alone, which hold no registers: their addresses lie constants apart where all are
-written out, and a copy of 4 bytes takes 4 instructions, not 9 (products of 1025 in float32 for sm_90)."""
+"""The same of asynchronous copies alone, which hold no registers where their addresses lie constants apart: all written
+out, a copy of 4 bytes takes 4 instructions, not 9 (products of 1025 in float32 for sm_90)."""
 
 
 def steps_at_once(loop: For, most_whole: int = MOST_WHOLE, at_once: int = AT_ONCE) -> int | None:
@@ -46,18 +46,29 @@ def steps_at_once(loop: For, most_whole: int = MOST_WHOLE, at_once: int = AT_ONC
 
 
 def _only_starts_copies(loop: For) -> bool:
+    """Whether its addresses lie constants apart, too.  Quotients of its variable beside others do not: a compiler keeps
+    each for the next time that the loop is run (twice 48 steps over rows of 12 pieces, of heads of 96: 255 registers
+    and 948 bytes spilled for sm_89, with 8 steps at a time 214 and none)."""
     writes = [node for node in walk(loop.body) if isinstance(node, Write)]
-    return bool(writes) and all(node.asynchronous for node in writes)
+    if not writes or not all(node.asynchronous for node in writes):
+        return False
+    return not any(_divides(node, loop.variable) for node in _nodes(loop.body) if isinstance(node, Index))
+
+
+def _divides(index: Index, variable: str) -> bool:
+    """Whether a quotient or a remainder in it depends on the variable and on others."""
+    inside = [atom.index.names() for atom, _ in index.terms if not isinstance(atom, str)]
+    return any(variable in names and len(names) > 1 for names in inside)
 
 
 def _nodes(value: Any) -> Iterator[Any]:
-    """Every statement and expression within."""
+    """Every statement, expression and index within."""
     if isinstance(value, tuple):
         for one in value:
             yield from _nodes(one)
         return
     names = _parts(type(value))  # type: ignore[arg-type]
-    if names:
+    if names or isinstance(value, Index):
         yield value
         for name in names:
             yield from _nodes(getattr(value, name))

@@ -137,6 +137,16 @@ def test_the_chosen_kernel_compiles_and_holds_what_the_model_says(name, depth, c
     assert abs(used.registers - predicted.registers) <= 24
 
 
+@compiled
+@pytest.mark.parametrize("name", ["a100", "h200"])
+def test_places_of_rows_with_twelve_pieces_are_not_kept(name):
+    """Each piece of a tile has a quotient for its row: of all that a thread copies 48 of each factor."""
+    device = load_device(name)
+    (made,) = rg.construct(rg.ops.attention(*operands(4, 512, 512, 96, 96)), name, top_k=1)
+    used = nvrtc.compile_cuda(emit(made, device, "cuda").text, device.targets[0].arch).kernels[0]
+    assert used.spill_store_bytes == 0
+
+
 def steps_of_blocks(stage):
     """Of each block in the order in which they start: keys that its last row sees, in blocks of keys."""
     rows, key = tile_of_matrix_chain(stage)[0].rows, tile_of_matrix_chain(stage)[1].keys
