@@ -153,7 +153,7 @@ def left_out(parent: Device, arch: str, language_name: str | None) -> dict[str, 
         if (one.is_matrix and one.layout not in named.matrix_layouts) or (
             one.is_dot_product and named.name != parent.kind.language
         ):
-            reasons[one.name] = f"{named.name} has no words for them"
+            reasons[one.name] = f"no {named.name} code is written for them"
         elif lacks(arch, replace(one, k=products.get(f"{one.name}.k", one.k))):
             reasons[one.name] = f"{arch} has no such instructions, or none that code is written for here"
     return reasons

@@ -39,7 +39,7 @@ class Judge(Protocol):
         best of other variants."""
 
     def drafts(self, count: int, various: bool = False) -> int:
-        """How many programs it has constructed for them."""
+        """How many programs `programs` constructs, to give `count` of them."""
 
     def notes(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[str, ...]:
         """What it did, for `explain`."""

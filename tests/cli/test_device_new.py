@@ -142,14 +142,14 @@ def test_a_card_with_matrix_units_begins_from_one_with_them_and_has_its_own_shap
     assert card.limits.accumulation_registers == 0 and card.instruction("fma_f64").per_clock == 32
 
 
-def test_what_another_language_has_no_words_for_is_left_out(tmp_path):
+def test_what_no_code_of_another_language_is_written_for_is_left_out(tmp_path):
     file = tmp_path / "card.json"
     words = ("--like", "l4", "--language", "opencl", "--set", "execution_width=16", "--no-ask", "-o", str(file))
     told = ok("devices", "new", "card", *words)
-    assert "as opencl has no words for them: mma, mma_bf16, mma_s8, mma_e4m3, mma_e5m2, mma_tf32." in told
+    assert "as no opencl code is written for them: mma, mma_bf16, mma_s8, mma_e4m3, mma_e5m2, mma_tf32." in told
     assert "Source is written for" not in told
     told = ok("devices", "new", "card", "--like", "t4", *words[2:-1], str(tmp_path / "b.json"))
-    assert "as opencl has no words for them: dp4a, wmma." in told
+    assert "as no opencl code is written for them: dp4a, wmma." in told
     assert load_device(file).targets[0].language == "opencl"
 
 
